@@ -1,0 +1,155 @@
+"""Compiles the guest before a wheel or an editable install is made: C sources in, two static programs out.
+
+Not a part of the package. hatchling calls `GuestHook`; the same by hand:
+
+    python hatch_build.py                   compile for both machines, where an install looks for them
+    python hatch_build.py --sanitize OUT    compile for this machine, with its own compiler, under ASan and UBSan
+
+What is compiled already, from the same sources by the same compiler, is not compiled again. A first run on a machine
+takes two minutes (the compiler builds its own C library, once per target, into the user's cache), a later one a second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from importlib.metadata import version as installed_version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ROOT: Final = Path(__file__).resolve().parent
+SOURCES: Final = Path("runenv/guest/src")
+PROGRAMS: Final = Path("runenv/guest/bin")
+MACHINES: Final = ("x86_64", "aarch64")
+
+WARNINGS: Final = ("-std=c11", "-Wall", "-Wextra", "-Werror")
+FLAGS: Final = (*WARNINGS, "-Os", "-static", "-s", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables")
+SANITIZE_FLAGS: Final = (
+    *WARNINGS,
+    "-g",
+    "-O1",
+    "-fno-omit-frame-pointer",
+    "-fsanitize=address,undefined",
+    "-fno-sanitize-recover=all",
+)
+
+
+class GuestHook(BuildHookInterface[Any]):
+    """Called by hatchling before it collects files."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Compile the guest, unless it is the sources that are packed."""
+        del version, build_data
+        if self.target_name == "wheel":
+            compile_guest(Path(self.root))
+
+
+def compile_guest(root: Path) -> None:
+    """Make `guest-<machine>` for every machine, unless they are there and their sources are unchanged.
+
+    Raises:
+        RuntimeError: there are no sources, or the compiler refuses them.
+    """
+    stamp = root / PROGRAMS / "stamp"
+    wanted = _fingerprint(root)
+    done = all((root / PROGRAMS / f"guest-{machine}").is_file() for machine in MACHINES)
+    if done and stamp.is_file() and stamp.read_text() == wanted:
+        return
+    stamp.parent.mkdir(parents=True, exist_ok=True)
+    stamp.unlink(missing_ok=True)
+    with ThreadPoolExecutor(len(MACHINES)) as threads:
+        list(threads.map(partial(_compile_for, root, _compiler_cache()), MACHINES))
+    stamp.write_text(wanted)
+
+
+def compile_sanitized(root: Path, target: Path) -> None:
+    """Make a guest for this machine that ends with a report at the first memory error or undefined behaviour.
+
+    Raises:
+        RuntimeError: there is no compiler, or it refuses the sources.
+    """
+    compiler = os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang") or shutil.which("cc")
+    if not compiler:
+        raise RuntimeError("no C compiler is on PATH: install gcc or clang, or set CC")
+    _run([compiler, *SANITIZE_FLAGS, "-o", str(target.absolute()), *_sources(root)], root, {})
+
+
+def _compile_for(root: Path, cache: Path, machine: str) -> None:
+    """Compile into a file beside the final one and move it there, so that no half-written guest is ever seen."""
+    program = root / PROGRAMS / f"guest-{machine}"
+    with tempfile.TemporaryDirectory(prefix=".compile-", dir=program.parent) as folder:
+        made = Path(folder) / program.name
+        compiler = (sys.executable, "-m", "ziglang", "cc", "-target", f"{machine}-linux-musl")
+        caches = {"ZIG_GLOBAL_CACHE_DIR": str(cache), "ZIG_LOCAL_CACHE_DIR": str(cache)}
+        _run([*compiler, *FLAGS, "-o", str(made), *_sources(root)], root, caches)
+        made.chmod(0o755)
+        made.replace(program)
+
+
+def _sources(root: Path) -> list[str]:
+    """The C files, relative to `root` so that the programs do not depend on where that is."""
+    sources = sorted(str(path.relative_to(root)) for path in (root / SOURCES).glob("*.c"))
+    if not sources:
+        raise RuntimeError(f"there are no C files in {str(root / SOURCES)!r}")
+    return sources
+
+
+def _fingerprint(root: Path) -> str:
+    """What the programs are made from: sources and headers, flags, compiler."""
+    digest = hashlib.sha256(repr((FLAGS, MACHINES, installed_version("ziglang"))).encode())
+    for path in sorted((root / SOURCES).glob("*.[ch]")):
+        content = path.read_bytes()
+        digest.update(f"\0{path.name}\0{len(content)}\0".encode())
+        digest.update(content)
+    return digest.hexdigest()
+
+
+def _compiler_cache() -> Path:
+    """A folder that outlives this build, outside of the source tree; a temporary one where there is no home."""
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())
+    cache = Path(os.environ.get("ZIG_GLOBAL_CACHE_DIR") or base / "zig")
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=cache):
+            return cache
+    except OSError:
+        return Path(tempfile.gettempdir()) / f"zig-cache-{os.getpid()}"
+
+
+def _run(command: list[str], root: Path, environment: Mapping[str, str]) -> None:
+    done = subprocess.run(
+        command, cwd=root, env={**os.environ, **environment}, stdin=subprocess.DEVNULL, capture_output=True, check=False
+    )
+    if done.returncode != 0:
+        report = (done.stderr + done.stdout).decode(errors="replace").strip()
+        raise RuntimeError(f"the guest does not compile ({' '.join(command)}):\n{report}")
+
+
+def main() -> None:
+    """Compile by hand."""
+    parser = argparse.ArgumentParser(description="Compile the guest.")
+    parser.add_argument("--sanitize", metavar="OUT", type=Path, help="compile for this machine under ASan and UBSan")
+    sanitized: Path | None = parser.parse_args().sanitize
+    if sanitized is None:
+        compile_guest(ROOT)
+    else:
+        compile_sanitized(ROOT, sanitized)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except RuntimeError as error:
+        sys.exit(f"hatch_build: {error}")

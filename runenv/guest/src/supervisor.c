@@ -1,0 +1,616 @@
+/* One supervisor per exec: a child-subreaper that starts the command, feeds it, captures its output, keeps its deadline
+ * by the monotonic clock, and lives as long as anything that the command started.
+ *
+ * It talks frames with the main loop over a socket: in come DATA, END and CANCEL, out go CREDIT, DATA and one RESULT.
+ * Nothing here blocks: background children that go on writing after the RESULT are read and dropped.
+ *
+ * To kill: TERM to every descendant and a short grace, then KILL, reap, repeat until the kernel says that there is no
+ * child left. Stopping a fork bomb first was slower. The end of the socket means that the main loop is gone. */
+#include "guest.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum {
+    GRACE_US = 500 * 1000,           /* between TERM and KILL */
+    GIVE_UP_US = 10 * 1000 * 1000,   /* a process that KILL does not end (stuck in the kernel) */
+    LINGER_US = 10 * 1000,           /* descendants that are about to end when the command does are no background */
+    DRAIN_MAX = 1 << 20,             /* what a pipe can hold when the command ends */
+    PIECE = 32 * 1024,               /* of DATA */
+    LONG_SCRIPT = 120 * 1000,        /* one argument of the kernel's 128 KiB */
+    STACK = 64 * 1024,
+    KEEP_MIN = 64, KEEP_MAX = 64 << 20,
+    TEXT = PATH_MAX + 128,           /* a message with a path in it */
+};
+
+enum phase { RUNNING, LINGERING, TERMINATING, KILLING, ENDED };
+
+struct supervisor {
+    int socket, signals;
+    uint32_t call;
+    struct capture out, err;
+    int in;                          /* the command's stdin, or -1 */
+    struct queue input;              /* DATA not yet written to it */
+    bool input_ended;
+    pid_t command;
+    enum phase phase;
+    int64_t started, deadline, until;
+    bool reaped, timed_out, cancelled, killed_by_other, childless, gave_up;
+    int status;
+    int64_t oom_before, ended;
+    /* frames from the main loop */
+    uint8_t head[HEADER];
+    size_t have;
+    struct header header;
+    struct chunk *incoming;
+    /* frames to it: small ones first, then the captured output piece by piece, then the result */
+    struct builder small;
+    size_t small_sent;
+    int stream;                      /* STDOUT, STDERR, 3: the result is next, 4: all is said */
+    size_t offset, piece_left;
+    uint8_t piece_head[HEADER];
+    size_t piece_head_left;
+};
+
+/* ---- starting the command ---- */
+
+struct start { char **argv, **envp; const char *path; int in, out, err, cwd, error; bool not_found; };
+
+/* The file that `name` would be in the next folder of a PATH; false at its end. */
+static bool next_in_path(const char **at, const char *name, char file[PATH_MAX]) {
+    if (!*at) return false;
+    const char *end = strchrnul(*at, ':');
+    int n = snprintf(file, PATH_MAX, "%.*s%s%s", (int)(end - *at), *at, end > *at ? "/" : "", name);
+    if (n >= PATH_MAX) file[0] = 0;
+    *at = *end ? end + 1 : NULL;
+    return true;
+}
+
+/* Returns only when the program cannot be run. The memory is shared with the supervisor, so `error` is set last. */
+static void exec_in_path(struct start *s) {
+    const char *name = s->argv[0];
+    char file[PATH_MAX];
+    int error = ENOENT;
+    if (strchrnul(name, '/')[0]) {
+        execve(name, s->argv, s->envp);
+        error = errno;
+        s->not_found = error == ENOENT && access(name, F_OK) != 0;
+        s->error = error;
+        return;
+    }
+    for (const char *at = s->path; *name && next_in_path(&at, name, file);) {
+        execve(file, s->argv, s->envp);
+        if (errno == ENOENT || errno == ENOTDIR) continue;
+        error = errno;
+        if (errno != EACCES) break;
+    }
+    /* A file that is there was refused for its interpreter. */
+    s->not_found = error == ENOENT;
+    for (const char *at = s->path; s->not_found && *name && next_in_path(&at, name, file);)
+        if (access(file, X_OK) == 0) s->not_found = false;
+    s->error = error;
+}
+
+static int child_main(void *arg) {
+    struct start *s = arg;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    setsid();
+    if (fchdir(s->cwd) != 0) {
+        s->error = -errno;
+        _exit(0);
+    }
+    /* The three are above 2, so none is overwritten before it is used. */
+    if (dup2(s->in, 0) < 0 || dup2(s->out, 1) < 0 || dup2(s->err, 2) < 0) _exit(0);
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+        files.rlim_cur = guest.file_limit;
+        setrlimit(RLIMIT_NOFILE, &files);
+    }
+    signal(SIGPIPE, SIG_DFL);
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    exec_in_path(s);
+    _exit(0);
+}
+
+static char *copy_string(struct span s) {
+    char *text = xmalloc(s.length + 1);
+    memcpy(text, s.at, s.length);
+    text[s.length] = 0;
+    return text;
+}
+
+/* The base environment with the call's variables over it. */
+static char **merge_environ(struct span fields) {
+    size_t count = 0, base;
+    while (guest.environ[count]) count++;
+    base = count;
+    int tag;
+    struct span rest = fields, value;
+    while (field_next(&rest, &tag, &value)) count += tag == T_ENV;
+    if (count == base) return guest.environ;
+    char **merged = xmalloc((count + 1) * sizeof *merged);
+    memcpy(merged, guest.environ, base * sizeof *merged);
+    for (size_t n = base; field_next(&fields, &tag, &value);) {
+        if (tag != T_ENV) continue;
+        char *text = copy_string(value);
+        size_t name = (size_t)(strchrnul(text, '=') - text) + 1, i = 0;
+        while (i < n && strncmp(merged[i], text, name)) i++;
+        merged[i] = text;
+        if (i == n) n++;
+        merged[n] = NULL;
+    }
+    return merged;
+}
+
+static const char *variable(char **environ, const char *name) {
+    size_t length = strlen(name);
+    for (; *environ; environ++)
+        if (!strncmp(*environ, name, length) && (*environ)[length] == '=') return *environ + length + 1;
+    return NULL;
+}
+
+/* A script too long for one argument is given to the shell as a file in memory. */
+static char *script_file(struct span script) {
+    int fd = (int)syscall(SYS_memfd_create, "script", 0);
+    if (fd < 0) return NULL;
+    for (size_t done = 0; done < script.length;) {
+        ssize_t n = write(fd, script.at + done, script.length - done);
+        if (n <= 0) return NULL;
+        done += (size_t)n;
+    }
+    static char path[32];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    return path;
+}
+
+static char **make_argv(struct span fields) {
+    struct span value, rest = fields;
+    if (field_bytes(fields, T_SHELL, &value)) {
+        char **argv = xmalloc(4 * sizeof *argv);
+        argv[0] = guest.shell;
+        char *file = value.length > LONG_SCRIPT ? script_file(value) : NULL;
+        argv[1] = file ? file : (char *)"-c";
+        argv[2] = file ? NULL : copy_string(value);
+        argv[3] = NULL;
+        return argv;
+    }
+    int tag;
+    size_t count = 0;
+    while (field_next(&rest, &tag, &value)) count += tag == T_ARG;
+    char **argv = xmalloc((count + 2) * sizeof *argv);
+    count = 0;
+    for (rest = fields; field_next(&rest, &tag, &value);)
+        if (tag == T_ARG) argv[count++] = copy_string(value);
+    if (!count) argv[count++] = (char *)"";
+    argv[count] = NULL;
+    return argv;
+}
+
+static void say(struct capture *c, const char *text) {
+    size_t length = strlen(text);
+    if (length > c->keep) length = c->keep;
+    c->kept = xrealloc(c->kept, c->keep < 4096 ? c->keep : 4096);
+    c->capacity = c->keep < 4096 ? c->keep : 4096;
+    memcpy(c->kept, text, length);
+    c->total = (int64_t)(c->length = length);
+    c->lines = 1;
+}
+
+/* The command did not start: its result is an exit code as a shell gives it, and the reason on stderr. */
+static void failed_start(struct supervisor *s, int code, const char *text) {
+    say(&s->err, text);
+    s->reaped = true;
+    s->status = code << 8;
+    s->phase = ENDED;
+    s->childless = true;
+}
+
+/* Opens the folder to run in; -1 with the reason in `text`. */
+static int open_cwd(struct span fields, char text[TEXT]) {
+    char path[PATH_MAX];
+    struct span value;
+    struct place place;
+    int fd = -1, error = 0;
+    if (field_bytes(fields, T_CWD, &value)) error = field_path(fields, T_CWD, path);
+    else strcpy(path, guest.workdir);
+    if (!error && !(error = place_open(path, FOLLOW, &place))) {
+        fd = openat(place.folder, place.name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        error = errno;
+        place_close(&place);
+    }
+    if (fd < 0) snprintf(text, TEXT, "runenv: cannot run in the folder %s: %s\n", path, error == OUTSIDE ? "it is outside the workspace" : strerror(error));
+    return fd;
+}
+
+static void start_command(struct supervisor *s, struct span fields) {
+    int in[2] = {-1, -1}, out[2], err[2];
+    char text[TEXT];
+    struct span shell;
+    int cwd = open_cwd(fields, text);
+    if (cwd < 0) {
+        failed_start(s, 126, text);
+        return;
+    }
+    if (field_bytes(fields, T_SHELL, &shell) && !guest.shell[0]) {
+        failed_start(s, 127, "runenv: this image has no shell (/bin/bash or /bin/sh): give the command as a list of arguments\n");
+        return;
+    }
+    bool piped = field_number(fields, T_FLAGS, 0) & F_HAS_STDIN;
+    if (pipe2(out, O_CLOEXEC) || pipe2(err, O_CLOEXEC) || (piped && pipe2(in, O_CLOEXEC))) {
+        describe_fork_failure(errno, text, sizeof text);
+        failed_start(s, 126, text);
+        return;
+    }
+    if (!piped && (in[0] = open("/dev/null", O_RDONLY | O_CLOEXEC)) < 0 && pipe2(in, O_CLOEXEC) == 0) {
+        close(in[1]);
+        in[1] = -1;
+    }
+    struct start start = {.in = in[0], .out = out[1], .err = err[1], .cwd = cwd};
+    start.argv = make_argv(fields);
+    start.envp = merge_environ(fields);
+    start.path = variable(start.envp, "PATH");
+    if (!start.path) start.path = "/usr/local/bin:/usr/bin:/bin";
+    char *stack = mmap(NULL, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+    s->oom_before = oom_kills();
+    s->command = stack == MAP_FAILED ? -1 : clone(child_main, stack + STACK, CLONE_VM | CLONE_VFORK | SIGCHLD, &start);
+    int error = errno;
+    munmap(stack, STACK);
+    close(in[0]);
+    close(out[1]);
+    close(err[1]);
+    s->in = in[1];
+    s->out.fd = out[0];
+    s->err.fd = err[0];
+    fcntl(out[0], F_SETFL, O_NONBLOCK);
+    fcntl(err[0], F_SETFL, O_NONBLOCK);
+    if (s->in >= 0) fcntl(s->in, F_SETFL, O_NONBLOCK);
+    if (s->command > 0 && !start.error) return;
+    if (s->command > 0) waitpid(s->command, NULL, 0);
+    if (s->command <= 0) describe_fork_failure(error, text, sizeof text);
+    else if (start.error < 0) snprintf(text, sizeof text, "runenv: cannot enter the folder to run in: %s\n", strerror(-start.error));
+    else if (start.error == ENOENT && !start.not_found)
+        snprintf(text, sizeof text, "%s: bad interpreter: %s\n", start.argv[0], strerror(ENOENT));
+    else snprintf(text, sizeof text, "%s: %s\n", start.argv[0], start.not_found ? "command not found" : strerror(start.error));
+    failed_start(s, start.not_found && start.error == ENOENT ? 127 : 126, text);
+}
+
+/* ---- the end of the command and of its tree ---- */
+
+static void reap(struct supervisor *s) {
+    for (;;) {
+        int status;
+        pid_t pid = waitpid(-1, &status, WNOHANG);
+        if (pid <= 0) {
+            s->childless = pid < 0 && errno == ECHILD;
+            return;
+        }
+        bool ours = s->phase == TERMINATING || s->phase == KILLING;
+        if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL && !ours) s->killed_by_other = true;
+        if (pid == s->command) {
+            s->reaped = true;
+            s->status = status;
+            s->ended = now_us();
+        }
+    }
+}
+
+static void drain(struct capture *c) {
+    for (int64_t stop = c->total + DRAIN_MAX; c->fd >= 0 && c->total < stop && capture_read(c);) {}
+}
+
+static void terminate(struct supervisor *s) {
+    kill_descendants(getpid(), SIGTERM, NULL, 0);
+    s->phase = TERMINATING;
+    s->until = now_us() + GRACE_US;
+}
+
+static void finish(struct supervisor *s) {
+    drain(&s->out);
+    drain(&s->err);
+    s->phase = ENDED;
+    if (!s->ended) s->ended = now_us();
+    s->stream = STDOUT;
+    s->offset = 0;
+}
+
+/* Moves to the next phase when it is time. Returns milliseconds until it wants to be called again, or -1. */
+static int advance(struct supervisor *s) {
+    int64_t now = now_us();
+    if (s->phase == RUNNING) {
+        if (s->reaped) {
+            s->phase = LINGERING;
+            s->until = now + LINGER_US;
+        } else if (s->cancelled || (s->deadline && now >= s->deadline)) {
+            s->timed_out = !s->cancelled;
+            terminate(s);
+        }
+    }
+    if (s->phase == LINGERING && (s->childless || now >= s->until || s->cancelled)) {
+        if (s->cancelled && !s->childless) terminate(s);
+        else finish(s);
+    }
+    if (s->phase == TERMINATING && !s->childless && now >= s->until) {
+        s->phase = KILLING;
+        s->until = now + GIVE_UP_US;
+    }
+    if (s->phase == KILLING && !s->childless) {
+        kill_descendants(getpid(), SIGKILL, NULL, 0);
+        reap(s);
+        if (!s->childless && now >= s->until) s->gave_up = true;
+    }
+    if ((s->phase == TERMINATING || s->phase == KILLING) && (s->childless || s->gave_up)) finish(s);
+    switch (s->phase) {
+    case RUNNING:
+        if (!s->deadline) return -1;
+        return (int)((s->deadline - now) / 1000 > INT_MAX / 2 ? INT_MAX / 2 : (s->deadline - now) / 1000 + 1);
+    case LINGERING:
+    case TERMINATING: return (int)((s->until - now) / 1000 + 1);
+    case KILLING: return 2;
+    default: return -1;
+    }
+}
+
+/* ---- frames ---- */
+
+static void grant(struct supervisor *s, size_t bytes) {
+    struct builder *b = &s->small;
+    if (b->length + HEADER + 4 > b->capacity) {
+        b->capacity = b->capacity * 2 + 64;
+        b->bytes = xrealloc(b->bytes, b->capacity);
+    }
+    header_write(b->bytes + b->length, (struct header){4, s->call, CREDIT, 0});
+    for (int i = 0; i < 4; i++) b->bytes[b->length + HEADER + (size_t)i] = (uint8_t)(bytes >> (8 * i));
+    b->length += HEADER + 4;
+}
+
+static void write_input(struct supervisor *s) {
+    size_t used = 0;
+    for (struct chunk *c; (c = s->input.first);) {
+        ssize_t n = s->in < 0 ? (ssize_t)(c->length - c->sent) : write(s->in, c->data + c->sent, c->length - c->sent);
+        if (n < 0 && (errno == EAGAIN || errno == EINTR)) break;
+        if (n < 0) { /* nobody reads: that is no error, the rest is dropped */
+            close(s->in);
+            s->in = -1;
+            continue;
+        }
+        c->sent += (size_t)n;
+        used += (size_t)n;
+        if (c->sent == c->length) free(queue_pop(&s->input));
+    }
+    if (used) grant(s, used);
+    if (!s->input.first && s->input_ended && s->in >= 0) {
+        close(s->in);
+        s->in = -1;
+    }
+}
+
+static void take_frame(struct supervisor *s) {
+    if (s->header.kind == DATA) queue_push(&s->input, s->incoming);
+    else free(s->incoming);
+    s->incoming = NULL;
+    s->have = 0;
+    if (s->header.kind == END) s->input_ended = true;
+    if (s->header.kind == CANCEL) s->cancelled = true;
+    write_input(s);
+}
+
+/* False when the main loop is gone. */
+static bool read_frames(struct supervisor *s) {
+    for (;;) {
+        ssize_t n;
+        if (s->have < HEADER) {
+            n = read(s->socket, s->head + s->have, HEADER - s->have);
+        } else {
+            n = read(s->socket, s->incoming->data + s->have - HEADER, s->header.length + HEADER - s->have);
+        }
+        if (n < 0 && (errno == EAGAIN || errno == EINTR)) return true;
+        if (n <= 0) return false;
+        s->have += (size_t)n;
+        if (s->have == HEADER) {
+            if (!header_read(s->head, &s->header)) return false;
+            s->incoming = chunk_new(s->header.length);
+            s->incoming->length = s->header.length;
+        }
+        if (s->have >= HEADER && s->have == HEADER + s->header.length) take_frame(s);
+    }
+}
+
+static void stream_fields(struct builder *b, const struct capture *c, int shift, int spill_tag) {
+    build_number(b, T_OUT_TOTAL + shift, c->total);
+    build_number(b, T_OUT_LINES + shift, c->lines);
+    build_number(b, T_OUT_KEPT_HEAD + shift, (int64_t)capture_head(c));
+    if (!c->spilled) return;
+    char path[PATH_MAX + sizeof c->spill_name];
+    int n = snprintf(path, sizeof path, "%s/%s", guest.spill_dir, c->spill_name);
+    build_number(b, T_OUT_SPILLED + shift, c->spilled);
+    build_bytes(b, spill_tag, path, (size_t)n);
+}
+
+/* The command was ended by the kernel for lack of memory: the counter rose, and a SIGKILL that was not ours (or the
+ * 137 of a shell that saw one) fits it. */
+static bool oom(const struct supervisor *s) {
+    bool fits = s->killed_by_other || (WIFEXITED(s->status) && WEXITSTATUS(s->status) == 128 + SIGKILL);
+    return fits && oom_kills() > s->oom_before;
+}
+
+static void build_result(struct supervisor *s) {
+    struct builder *b = &s->small;
+    b->length = s->small_sent = 0;
+    struct builder fields = {0};
+    int64_t flags = (s->timed_out ? F_TIMED_OUT : 0) | (s->cancelled ? F_CANCELLED : 0) | (oom(s) ? F_OOM_KILLED : 0)
+        | (!s->childless ? F_BACKGROUND : 0);
+    bool stopped = s->timed_out || s->cancelled;
+    if (s->reaped && WIFSIGNALED(s->status)) build_number(&fields, T_SIGNAL, WTERMSIG(s->status));
+    else if (stopped) build_number(&fields, T_SIGNAL, s->reaped ? SIGTERM : SIGKILL);
+    else build_number(&fields, T_EXIT_CODE, WEXITSTATUS(s->status));
+    build_number(&fields, T_FLAGS, flags);
+    build_number(&fields, T_DURATION_US, s->ended - s->started);
+    stream_fields(&fields, &s->out, 0, T_OUT_SPILL);
+    stream_fields(&fields, &s->err, T_ERR_TOTAL - T_OUT_TOTAL, T_ERR_SPILL);
+    b->capacity = HEADER + fields.length;
+    b->bytes = xrealloc(b->bytes, b->capacity);
+    header_write(b->bytes, (struct header){(uint32_t)fields.length, s->call, RESULT, 0});
+    memcpy(b->bytes + HEADER, fields.bytes, fields.length);
+    b->length = b->capacity;
+    free(fields.bytes);
+}
+
+static struct capture *current(struct supervisor *s) { return s->stream == STDOUT ? &s->out : &s->err; }
+
+/* Prepares the next piece of captured output; false when all of it is sent. */
+static bool next_piece(struct supervisor *s) {
+    for (; s->stream <= STDERR; s->stream++, s->offset = 0) {
+        struct capture *c = current(s);
+        size_t end = c->length;
+        if (s->offset < end) {
+            s->piece_left = end - s->offset < PIECE ? end - s->offset : PIECE;
+            s->piece_head_left = HEADER;
+            header_write(s->piece_head, (struct header){(uint32_t)s->piece_left, s->call, DATA, (uint8_t)s->stream});
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Writes what there is to say. Returns true when it wants to be called again once the socket takes more. */
+static bool write_frames(struct supervisor *s) {
+    for (;;) {
+        ssize_t n;
+        if (s->piece_left) {
+            struct span piece = capture_piece(current(s), s->offset);
+            size_t length = piece.length < s->piece_left ? piece.length : s->piece_left;
+            struct iovec parts[2] = {
+                {s->piece_head + HEADER - s->piece_head_left, s->piece_head_left}, {(void *)(uintptr_t)piece.at, length}};
+            n = writev(s->socket, parts, 2);
+            if (n < 0) return errno == EAGAIN || errno == EINTR;
+            size_t head = (size_t)n < s->piece_head_left ? (size_t)n : s->piece_head_left;
+            s->piece_head_left -= head;
+            s->offset += (size_t)n - head;
+            s->piece_left -= (size_t)n - head;
+        } else if (s->small_sent < s->small.length) {
+            n = write(s->socket, s->small.bytes + s->small_sent, s->small.length - s->small_sent);
+            if (n < 0) return errno == EAGAIN || errno == EINTR;
+            s->small_sent += (size_t)n;
+            if (s->small_sent == s->small.length) s->small.length = s->small_sent = 0;
+        } else if (s->phase != ENDED || s->stream > 3) {
+            return false;
+        } else if (!next_piece(s)) {
+            build_result(s);
+            s->stream = 4;
+        }
+    }
+}
+
+static bool said_all(const struct supervisor *s) { return s->stream > 3 && !s->small.length; }
+
+static void drop_output(struct supervisor *s) {
+    capture_free(&s->out);
+    capture_free(&s->err);
+    queue_clear(&s->input);
+    free(s->small.bytes);
+    s->small = (struct builder){0};
+}
+
+static void discard(struct capture *c) {
+    uint8_t waste[4096];
+    ssize_t n = 0;
+    for (int i = 0; i < 16 && (n = read(c->fd, waste, sizeof waste)) > 0; i++) {}
+    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
+        close(c->fd);
+        c->fd = -1;
+    }
+}
+
+/* The main loop is gone, and so is everything that was ever started here. */
+static void end_all(struct supervisor *s) {
+    int64_t stop = now_us() + GIVE_UP_US;
+    do {
+        kill_descendants(getpid(), SIGKILL, NULL, 0);
+        reap(s);
+        if (!s->childless) poll(NULL, 0, 1);
+    } while (!s->childless && now_us() < stop);
+    _exit(0);
+}
+
+static bool read_all(int fd, void *out, size_t length) {
+    for (ssize_t n; length; out = (char *)out + n, length -= (size_t)n)
+        if ((n = read(fd, out, length)) <= 0) return false;
+    return true;
+}
+
+/* Waits for the CALL; a supervisor is started ahead of it, so that its own start is not part of any command's. */
+static void receive_call(struct supervisor *s) {
+    if (!read_all(s->socket, s->head, HEADER) || !header_read(s->head, &s->header) || s->header.kind != CALL) _exit(0);
+    uint8_t *payload = xmalloc(s->header.length);
+    if (!read_all(s->socket, payload, s->header.length)) _exit(0);
+    struct span fields = span_of(payload, s->header.length);
+    int64_t timeout = field_number(fields, T_TIMEOUT_MS, 0), keep = field_number(fields, T_KEEP, 0);
+    keep = keep < KEEP_MIN ? KEEP_MIN : keep > KEEP_MAX ? KEEP_MAX : keep;
+    int64_t spill_at = field_number(fields, T_SPILL_AT, keep);
+    s->call = s->header.call;
+    s->started = now_us();
+    if (timeout > 0) s->deadline = s->started + timeout * 1000;
+    capture_init(&s->out, -1, (size_t)keep, spill_at, s->call, "stdout");
+    capture_init(&s->err, -1, (size_t)keep, spill_at, s->call, "stderr");
+    fcntl(s->socket, F_SETFL, O_NONBLOCK);
+    start_command(s, fields);
+}
+
+void supervise(int socket) {
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    struct supervisor s = {.socket = socket, .in = -1, .stream = STDOUT};
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGCHLD);
+    s.signals = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
+    receive_call(&s);
+    if (s.phase == ENDED) finish(&s);
+
+    bool dropped = false, more = false;
+    for (;;) {
+        int wait = advance(&s);
+        if (s.phase == ENDED) {
+            more = write_frames(&s);
+            if (said_all(&s)) {
+                if (s.childless) _exit(0);
+                if (!dropped) drop_output(&s);
+                dropped = true;
+            }
+        } else if (s.small.length) more = write_frames(&s);
+        struct pollfd fds[5] = {
+            {socket, (short)(POLLIN | (more || s.small.length ? POLLOUT : 0)), 0}, {s.signals, POLLIN, 0},
+            {s.out.fd, POLLIN, 0}, {s.err.fd, POLLIN, 0}, {s.input.first || s.in < 0 ? s.in : -1, POLLOUT, 0}};
+        if (poll(fds, 5, wait) < 0 && errno != EINTR) end_all(&s);
+        if (fds[0].revents & (POLLIN | POLLHUP | POLLERR) && !read_frames(&s)) end_all(&s);
+        for (int i = 2; i < 4; i++) {
+            struct capture *c = i == 2 ? &s.out : &s.err;
+            if (!fds[i].revents || c->fd < 0) continue;
+            if (s.phase == ENDED) discard(c);
+            else capture_read(c);
+        }
+        if (fds[4].revents) write_input(&s);
+        if (fds[1].revents) {
+            struct signalfd_siginfo info;
+            while (read(s.signals, &info, sizeof info) > 0) {}
+            reap(&s);
+        }
+        if (s.cancelled && s.phase == ENDED && dropped) end_all(&s);
+    }
+}

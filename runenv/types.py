@@ -1,0 +1,160 @@
+"""The frozen values that cross layers: what a command gave, what a file is, what a transfer did.
+
+Standard library only. Everything here is made by `runenv.envs` and read by tools, adapters and users.
+"""
+
+from __future__ import annotations
+
+import enum
+import stat
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+__all__ = (
+    "DEFAULT",
+    "Command",
+    "Default",
+    "ExecResult",
+    "FileInfo",
+    "Output",
+    "Progress",
+    "Refused",
+    "TransferResult",
+)
+
+Command: TypeAlias = "str | Sequence[str | bytes]"
+"""A string for the env's shell, or a list that is run as it is: argv, no shell, no quoting."""
+
+Progress: TypeAlias = "Callable[[int, int | None], None]"
+"""Called as `progress(done_bytes, total_bytes)` during a transfer; the total is None while it is unknown."""
+
+
+class Default(enum.Enum):
+    """The type of `DEFAULT`, for arguments whose None means something else."""
+
+    DEFAULT = "default"
+
+
+DEFAULT: Final = Default.DEFAULT
+"""As an argument: what the env's configuration says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One stream of a finished command: bounded, marked where it was cut, and counted.
+
+    Attributes:
+        data: the bytes that crossed the link: all of them, or the first and the last part.
+        text: the view for a model: decoded as UTF-8 with replacement, terminal codes applied, cut in the middle
+            with a marker at the cut.
+        truncated: `text` leaves something out.
+        total_bytes: what the command wrote.
+        omitted_bytes: what `data` lacks of that (0: `data` is the whole stream).
+        spill_path: file in the env that holds the stream from its start, or None when `text` is whole.
+        spilled_bytes: how much of the stream that file holds; less than `total_bytes` at a quota or a full disk.
+    """
+
+    data: bytes = b""
+    text: str = ""
+    truncated: bool = False
+    total_bytes: int = 0
+    omitted_bytes: int = 0
+    spill_path: str | None = None
+    spilled_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ExecResult:
+    """What a command did. A failure or a timeout is a result, not an exception.
+
+    Attributes:
+        exit_code: the command's own code; None only when the deadline or a signal ended it.
+        signal: name of the signal that ended it, such as "SIGKILL", or None.
+        stdout: what it wrote to stdout.
+        stderr: what it wrote to stderr.
+        timed_out: the deadline ended it; everything it had started was killed.
+        oom_killed: the kernel's out-of-memory killer took the command or a process of it.
+        background: the command ended, and something that it started is still running.
+        duration: seconds from start to end, by the monotonic clock beside the command.
+    """
+
+    exit_code: int | None
+    signal: str | None = None
+    stdout: Output = Output()
+    stderr: Output = Output()
+    timed_out: bool = False
+    oom_killed: bool = False
+    background: bool = False
+    duration: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        """The command ended by itself with exit code 0."""
+        return self.exit_code == 0
+
+
+@dataclass(frozen=True, slots=True)
+class FileInfo:
+    """One entry of the env's file system.
+
+    Attributes:
+        path: for `stat` the path as asked for, for `list` the name in the folder. Bytes that are not UTF-8 are
+            surrogate escapes, as in `os.fsdecode`, and go back to the env unchanged.
+        mode: type and permission bits, as in `os.stat_result.st_mode`.
+        size: bytes.
+        mtime: seconds since the epoch.
+        uid: owner.
+        gid: group.
+        target: where a symbolic link points, else None.
+    """
+
+    path: str
+    mode: int
+    size: int
+    mtime: float
+    uid: int
+    gid: int
+    target: str | None = None
+
+    @property
+    def is_file(self) -> bool:
+        """A regular file."""
+        return stat.S_ISREG(self.mode)
+
+    @property
+    def is_dir(self) -> bool:
+        """A folder."""
+        return stat.S_ISDIR(self.mode)
+
+    @property
+    def is_symlink(self) -> bool:
+        """A symbolic link (only where links were not followed)."""
+        return stat.S_ISLNK(self.mode)
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """An entry of a tree that was not transferred, and why."""
+
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TransferResult:
+    """What an upload or a download moved.
+
+    Attributes:
+        files: regular files moved.
+        bytes: content bytes moved.
+        refused: entries left out for safety or because they cannot be transferred; at most the first 1,000.
+        refused_count: how many were left out in all.
+    """
+
+    files: int
+    bytes: int
+    refused: tuple[Refused, ...] = ()
+    refused_count: int = 0

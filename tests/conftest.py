@@ -1,0 +1,26 @@
+"""What every test gets: asyncio as the event loop, and a guard against code that blocks it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from blockbuster import blockbuster_ctx
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """The envs need asyncio itself, not only anyio."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def blocking_calls_fail() -> Iterator[None]:
+    """A blocking call of the package inside a running event loop is an error; those of the tests themselves are not."""
+    with blockbuster_ctx("runenv", excluded_modules=["runenv.testing"]) as guard:
+        for name in ("os.stat", "os.readlink"):  # a look at the source of a bind mount, once, when a config is made
+            guard.functions[name].can_block_in("runenv/config.py", {"_gives_host_away", "_check"})
+        yield
