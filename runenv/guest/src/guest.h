@@ -1,8 +1,10 @@
 /* The guest: the small static program that runs beside an env's commands and does everything there.
  *
- *   main.c        the event loop: frames in and out, one router for all calls; never touches a disk
+ *   main.c        the event loop: frames in, one router for all calls; never touches a disk
+ *   hello.c       what the env is;  calls.c  calls under way and frames out;  execs.c  the supervisors, from outside
  *   frames.c      the wire format (its specification is the docstring of ../frames.py)
- *   supervisor.c  one process per exec: starts the command, keeps its deadline, kills its whole tree
+ *   supervisor.c  one process per exec: feeds the command, keeps its deadline, kills its whole tree
+ *   command.c     how a command is started
  *   output.c      what is kept of a command's output, and the spill file
  *   proc.c        finding and killing process trees; the kernel's out-of-memory and pids counters
  *   jobs.c        a few worker threads that run file verbs in short steps
@@ -91,7 +93,7 @@ struct guest {
 };
 extern struct guest guest;
 
-/* ---- supervisor.c, output.c, proc.c ---- */
+/* ---- supervisor.c (with command.c), output.c, proc.c ---- */
 
 void supervise(int socket) __attribute__((noreturn));
 

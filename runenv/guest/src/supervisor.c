@@ -6,22 +6,17 @@
  *
  * To kill: TERM to every descendant and a short grace, then KILL, reap, repeat until the kernel says that there is no
  * child left. Stopping a fork bomb first was slower. The end of the socket means that the main loop is gone. */
-#include "guest.h"
+#include "supervisor.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/signalfd.h>
-#include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -32,10 +27,7 @@ enum {
     LINGER_US = 10 * 1000,           /* descendants that are about to end when the command does are no background */
     DRAIN_MAX = 1 << 20,             /* what a pipe can hold when the command ends */
     PIECE = 32 * 1024,               /* of DATA */
-    LONG_SCRIPT = 120 * 1000,        /* one argument of the kernel's 128 KiB */
-    STACK = 64 * 1024,
-    KEEP_MIN = 64, KEEP_MAX = 64 << 20,
-    TEXT = PATH_MAX + 128,           /* a message with a path in it */
+    KEEP_MIN = 1024, KEEP_MAX = 64 << 20,  /* of each output stream; a message of ours fits in any */
 };
 
 enum phase { RUNNING, LINGERING, TERMINATING, KILLING, ENDED };
@@ -66,230 +58,6 @@ struct supervisor {
     uint8_t piece_head[HEADER];
     size_t piece_head_left;
 };
-
-/* ---- starting the command ---- */
-
-struct start { char **argv, **envp; const char *path; int in, out, err, cwd, error; bool not_found; };
-
-/* The file that `name` would be in the next folder of a PATH; false at its end. */
-static bool next_in_path(const char **at, const char *name, char file[PATH_MAX]) {
-    if (!*at) return false;
-    const char *end = strchrnul(*at, ':');
-    int n = snprintf(file, PATH_MAX, "%.*s%s%s", (int)(end - *at), *at, end > *at ? "/" : "", name);
-    if (n >= PATH_MAX) file[0] = 0;
-    *at = *end ? end + 1 : NULL;
-    return true;
-}
-
-/* Returns only when the program cannot be run. The memory is shared with the supervisor, so `error` is set last. */
-static void exec_in_path(struct start *s) {
-    const char *name = s->argv[0];
-    char file[PATH_MAX];
-    int error = ENOENT;
-    if (strchrnul(name, '/')[0]) {
-        execve(name, s->argv, s->envp);
-        error = errno;
-        s->not_found = error == ENOENT && access(name, F_OK) != 0;
-        s->error = error;
-        return;
-    }
-    for (const char *at = s->path; *name && next_in_path(&at, name, file);) {
-        execve(file, s->argv, s->envp);
-        if (errno == ENOENT || errno == ENOTDIR) continue;
-        error = errno;
-        if (errno != EACCES) break;
-    }
-    /* A file that is there was refused for its interpreter. */
-    s->not_found = error == ENOENT;
-    for (const char *at = s->path; s->not_found && *name && next_in_path(&at, name, file);)
-        if (access(file, X_OK) == 0) s->not_found = false;
-    s->error = error;
-}
-
-static int child_main(void *arg) {
-    struct start *s = arg;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    setsid();
-    if (fchdir(s->cwd) != 0) {
-        s->error = -errno;
-        _exit(0);
-    }
-    /* The three are above 2, so none is overwritten before it is used. */
-    if (dup2(s->in, 0) < 0 || dup2(s->out, 1) < 0 || dup2(s->err, 2) < 0) _exit(0);
-    struct rlimit files;
-    if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
-        files.rlim_cur = guest.file_limit;
-        setrlimit(RLIMIT_NOFILE, &files);
-    }
-    signal(SIGPIPE, SIG_DFL);
-    sigset_t none;
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
-    exec_in_path(s);
-    _exit(0);
-}
-
-static char *copy_string(struct span s) {
-    char *text = xmalloc(s.length + 1);
-    memcpy(text, s.at, s.length);
-    text[s.length] = 0;
-    return text;
-}
-
-/* The base environment with the call's variables over it. */
-static char **merge_environ(struct span fields) {
-    size_t count = 0, base;
-    while (guest.environ[count]) count++;
-    base = count;
-    int tag;
-    struct span rest = fields, value;
-    while (field_next(&rest, &tag, &value)) count += tag == T_ENV;
-    if (count == base) return guest.environ;
-    char **merged = xmalloc((count + 1) * sizeof *merged);
-    memcpy(merged, guest.environ, base * sizeof *merged);
-    for (size_t n = base; field_next(&fields, &tag, &value);) {
-        if (tag != T_ENV) continue;
-        char *text = copy_string(value);
-        size_t name = (size_t)(strchrnul(text, '=') - text) + 1, i = 0;
-        while (i < n && strncmp(merged[i], text, name)) i++;
-        merged[i] = text;
-        if (i == n) n++;
-        merged[n] = NULL;
-    }
-    return merged;
-}
-
-static const char *variable(char **environ, const char *name) {
-    size_t length = strlen(name);
-    for (; *environ; environ++)
-        if (!strncmp(*environ, name, length) && (*environ)[length] == '=') return *environ + length + 1;
-    return NULL;
-}
-
-/* A script too long for one argument is given to the shell as a file in memory. */
-static char *script_file(struct span script) {
-    int fd = (int)syscall(SYS_memfd_create, "script", 0);
-    if (fd < 0) return NULL;
-    for (size_t done = 0; done < script.length;) {
-        ssize_t n = write(fd, script.at + done, script.length - done);
-        if (n <= 0) return NULL;
-        done += (size_t)n;
-    }
-    static char path[32];
-    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    return path;
-}
-
-static char **make_argv(struct span fields) {
-    struct span value, rest = fields;
-    if (field_bytes(fields, T_SHELL, &value)) {
-        char **argv = xmalloc(4 * sizeof *argv);
-        argv[0] = guest.shell;
-        char *file = value.length > LONG_SCRIPT ? script_file(value) : NULL;
-        argv[1] = file ? file : (char *)"-c";
-        argv[2] = file ? NULL : copy_string(value);
-        argv[3] = NULL;
-        return argv;
-    }
-    int tag;
-    size_t count = 0;
-    while (field_next(&rest, &tag, &value)) count += tag == T_ARG;
-    char **argv = xmalloc((count + 2) * sizeof *argv);
-    count = 0;
-    for (rest = fields; field_next(&rest, &tag, &value);)
-        if (tag == T_ARG) argv[count++] = copy_string(value);
-    if (!count) argv[count++] = (char *)"";
-    argv[count] = NULL;
-    return argv;
-}
-
-static void say(struct capture *c, const char *text) {
-    size_t length = strlen(text);
-    if (length > c->keep) length = c->keep;
-    c->kept = xrealloc(c->kept, c->keep < 4096 ? c->keep : 4096);
-    c->capacity = c->keep < 4096 ? c->keep : 4096;
-    memcpy(c->kept, text, length);
-    c->total = (int64_t)(c->length = length);
-    c->lines = 1;
-}
-
-/* The command did not start: its result is an exit code as a shell gives it, and the reason on stderr. */
-static void failed_start(struct supervisor *s, int code, const char *text) {
-    say(&s->err, text);
-    s->reaped = true;
-    s->status = code << 8;
-    s->phase = ENDED;
-    s->childless = true;
-}
-
-/* Opens the folder to run in; -1 with the reason in `text`. */
-static int open_cwd(struct span fields, char text[TEXT]) {
-    char path[PATH_MAX];
-    struct span value;
-    struct place place;
-    int fd = -1, error = 0;
-    if (field_bytes(fields, T_CWD, &value)) error = field_path(fields, T_CWD, path);
-    else strcpy(path, guest.workdir);
-    if (!error && !(error = place_open(path, FOLLOW, &place))) {
-        fd = openat(place.folder, place.name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        error = errno;
-        place_close(&place);
-    }
-    if (fd < 0) snprintf(text, TEXT, "runenv: cannot run in the folder %s: %s\n", path, error == OUTSIDE ? "it is outside the workspace" : strerror(error));
-    return fd;
-}
-
-static void start_command(struct supervisor *s, struct span fields) {
-    int in[2] = {-1, -1}, out[2], err[2];
-    char text[TEXT];
-    struct span shell;
-    int cwd = open_cwd(fields, text);
-    if (cwd < 0) {
-        failed_start(s, 126, text);
-        return;
-    }
-    if (field_bytes(fields, T_SHELL, &shell) && !guest.shell[0]) {
-        failed_start(s, 127, "runenv: this image has no shell (/bin/bash or /bin/sh): give the command as a list of arguments\n");
-        return;
-    }
-    bool piped = field_number(fields, T_FLAGS, 0) & F_HAS_STDIN;
-    if (pipe2(out, O_CLOEXEC) || pipe2(err, O_CLOEXEC) || (piped && pipe2(in, O_CLOEXEC))) {
-        describe_fork_failure(errno, text, sizeof text);
-        failed_start(s, 126, text);
-        return;
-    }
-    if (!piped && (in[0] = open("/dev/null", O_RDONLY | O_CLOEXEC)) < 0 && pipe2(in, O_CLOEXEC) == 0) {
-        close(in[1]);
-        in[1] = -1;
-    }
-    struct start start = {.in = in[0], .out = out[1], .err = err[1], .cwd = cwd};
-    start.argv = make_argv(fields);
-    start.envp = merge_environ(fields);
-    start.path = variable(start.envp, "PATH");
-    if (!start.path) start.path = "/usr/local/bin:/usr/bin:/bin";
-    char *stack = mmap(NULL, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
-    s->oom_before = oom_kills();
-    s->command = stack == MAP_FAILED ? -1 : clone(child_main, stack + STACK, CLONE_VM | CLONE_VFORK | SIGCHLD, &start);
-    int error = errno;
-    munmap(stack, STACK);
-    close(in[0]);
-    close(out[1]);
-    close(err[1]);
-    s->in = in[1];
-    s->out.fd = out[0];
-    s->err.fd = err[0];
-    fcntl(out[0], F_SETFL, O_NONBLOCK);
-    fcntl(err[0], F_SETFL, O_NONBLOCK);
-    if (s->in >= 0) fcntl(s->in, F_SETFL, O_NONBLOCK);
-    if (s->command > 0 && !start.error) return;
-    if (s->command > 0) waitpid(s->command, NULL, 0);
-    if (s->command <= 0) describe_fork_failure(error, text, sizeof text);
-    else if (start.error < 0) snprintf(text, sizeof text, "runenv: cannot enter the folder to run in: %s\n", strerror(-start.error));
-    else if (start.error == ENOENT && !start.not_found)
-        snprintf(text, sizeof text, "%s: bad interpreter: %s\n", start.argv[0], strerror(ENOENT));
-    else snprintf(text, sizeof text, "%s: %s\n", start.argv[0], start.not_found ? "command not found" : strerror(start.error));
-    failed_start(s, start.not_found && start.error == ENOENT ? 127 : 126, text);
-}
 
 /* ---- the end of the command and of its tree ---- */
 
@@ -549,6 +317,35 @@ static void end_all(struct supervisor *s) {
     _exit(0);
 }
 
+/* The command did not start: its result is an exit code as a shell gives it, and the reason on stderr. */
+static void fail_start(struct supervisor *s, const struct command *c) {
+    struct capture *err = &s->err;
+    err->length = strlen(c->message);
+    if (err->length > err->keep) err->length = err->keep;
+    err->kept = xmalloc(err->length);
+    memcpy(err->kept, c->message, err->length);
+    err->capacity = err->length;
+    err->total = (int64_t)err->length;
+    err->lines = 1;
+    s->reaped = s->childless = true;
+    s->status = c->exit_code << 8;
+    finish(s);
+}
+
+static void start(struct supervisor *s, struct span fields) {
+    struct command c;
+    s->oom_before = oom_kills();
+    command_start(&c, fields);
+    s->command = c.pid;
+    s->in = c.in;
+    s->out.fd = c.out;
+    s->err.fd = c.err;
+    if (s->in >= 0) fcntl(s->in, F_SETFL, O_NONBLOCK);
+    if (c.out >= 0) fcntl(c.out, F_SETFL, O_NONBLOCK);
+    if (c.err >= 0) fcntl(c.err, F_SETFL, O_NONBLOCK);
+    if (c.pid < 0) fail_start(s, &c);
+}
+
 static bool read_all(int fd, void *out, size_t length) {
     for (ssize_t n; length; out = (char *)out + n, length -= (size_t)n)
         if ((n = read(fd, out, length)) <= 0) return false;
@@ -570,7 +367,7 @@ static void receive_call(struct supervisor *s) {
     capture_init(&s->out, -1, (size_t)keep, spill_at, s->call, "stdout");
     capture_init(&s->err, -1, (size_t)keep, spill_at, s->call, "stderr");
     fcntl(s->socket, F_SETFL, O_NONBLOCK);
-    start_command(s, fields);
+    start(s, fields);
 }
 
 void supervise(int socket) {
@@ -581,7 +378,6 @@ void supervise(int socket) {
     sigaddset(&set, SIGCHLD);
     s.signals = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
     receive_call(&s);
-    if (s.phase == ENDED) finish(&s);
 
     bool dropped = false, more = false;
     for (;;) {

@@ -1,0 +1,227 @@
+/* The supervisors of commands, seen from the event loop: started ahead of need, given their call, read as far as the
+ * host has credit, woken or killed when they are late. */
+#include "loop.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <dirent.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum {
+    POKE_US = 1000 * 1000,           /* after its deadline a supervisor is poked this often, in case it was stopped, */
+    POKES_MAX = 12,                  /* and killed after so many */
+};
+
+static struct { pid_t pid; int fd; } spare = {0, -1};   /* a supervisor that waits for its call */
+static bool orphans;                 /* a supervisor was killed */
+
+/* Takes the status of what has ended; true when no child is left. */
+bool reap(void) {
+    for (;;) {
+        int status;
+        pid_t pid = waitpid(-1, &status, WNOHANG);
+        if (pid <= 0) return pid < 0;
+        if (pid == spare.pid) {
+            close(spare.fd);
+            spare.pid = 0;
+        }
+        for (struct call *c = calls; c; c = c->next) {
+            if (c->supervisor != pid) continue;
+            c->supervisor = 0;
+            orphans = orphans || WIFSIGNALED(status);
+        }
+    }
+}
+
+/* What a killed supervisor had started is now ours, and ends: only supervisors may be children of the guest. */
+static void end_orphans(void) {
+    pid_t *supervisors = xmalloc((call_count + 1) * sizeof *supervisors);
+    for (int64_t stop = now_us() + CLEANUP_US; now_us() < stop; poll(NULL, 0, 1)) {
+        reap();
+        size_t n = 0;
+        if (spare.pid) supervisors[n++] = spare.pid;
+        for (struct call *c = calls; c; c = c->next)
+            if (c->supervisor) supervisors[n++] = c->supervisor;
+        if (!kill_descendants(getpid(), SIGKILL, supervisors, n)) break;
+    }
+    free(supervisors);
+    orphans = false;
+}
+
+static void close_all_but(int a, int b) {
+    if (a > b) {
+        int t = a;
+        a = b;
+        b = t;
+    }
+    if (a < 3) a = b; /* there may be no second one */
+    bool done = true;
+    if (a > 3) done = !syscall(SYS_close_range, 3U, (unsigned)a - 1, 0U);
+    if (b > a + 1) done = done && !syscall(SYS_close_range, (unsigned)a + 1, (unsigned)b - 1, 0U);
+    if (done && !syscall(SYS_close_range, (unsigned)b + 1, ~0U, 0U)) return;
+    DIR *dir = opendir("/proc/self/fd");
+    for (struct dirent *e; dir && (e = readdir(dir));) {
+        int fd = atoi(e->d_name);
+        if (fd > 2 && fd != a && fd != b && fd != dirfd(dir)) close(fd);
+    }
+    if (dir) closedir(dir);
+}
+
+void close_spare(void) {
+    if (spare.pid) close(spare.fd);
+}
+
+static bool start_spare(void) {
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair)) return false;
+    spare.pid = fork();
+    if (spare.pid == 0) {
+        close_all_but(pair[1], guest.oom_events);
+        supervise(pair[1]);
+    }
+    int error = errno;
+    close(pair[1]);
+    spare.fd = pair[0];
+    if (spare.pid > 0) {
+        fcntl(spare.fd, F_SETFL, O_NONBLOCK);
+        return true;
+    }
+    spare.pid = 0;
+    close(pair[0]);
+    errno = error;
+    return false;
+}
+
+void queue_to_supervisor(struct call *c, const struct header *h, struct chunk *payload) {
+    header_write(payload->room, *h);
+    queue_push(&c->to_supervisor, payload);
+    if (c->fd >= 0) flush_queue(c->fd, &c->to_supervisor);
+}
+
+/* The next one is started while the command of the last one runs, so that no command waits for it. */
+void keep_spare(void) {
+    if (!spare.pid) start_spare();
+}
+
+void cancel_exec(struct call *c, const struct header *h, struct chunk *payload) {
+    c->cancelled = true;
+    c->poke_at = now_us() + POKE_US;
+    kill(c->supervisor, SIGCONT);
+    queue_to_supervisor(c, h, payload);
+}
+
+void start_exec(struct call *c, const struct header *h, struct chunk *payload) {
+    char text[256];
+    int64_t timeout = field_number(span_of(payload->data, payload->length), T_TIMEOUT_MS, 0);
+    c->started = now_us();
+    if (timeout > 0) c->poke_at = c->started + timeout * 1000 + POKE_US;
+    if (spare.pid) reap(); /* a command may have killed it */
+    if (spare.pid || start_spare()) {
+        kill(spare.pid, SIGCONT); /* or stopped it */
+        c->supervisor = spare.pid;
+        c->fd = spare.fd;
+        spare.pid = 0;
+        spare.fd = -1;
+        queue_to_supervisor(c, h, payload);
+        return;
+    }
+    free(payload);
+    describe_fork_failure(errno, text, sizeof text);
+    c->supervisor = 0;
+    struct builder b = {0};
+    send_bytes(c->id, DATA, STDERR, text, strlen(text));
+    build_number(&b, T_EXIT_CODE, 126);
+    build_number(&b, T_ERR_TOTAL, (int64_t)strlen(text));
+    build_number(&b, T_ERR_LINES, 1);
+    build_number(&b, T_ERR_KEPT_HEAD, (int64_t)strlen(text));
+    send_fields(c->id, RESULT, &b);
+    c->answered = true;
+}
+
+/* A supervisor is gone without a result: the command killed it. What it had started now belongs to us, and ends. */
+static void answer_for_lost_supervisor(struct call *c) {
+    static const char text[] = "runenv: the command killed its own supervisor (as `kill -9 -1` does); all that it had started was ended\n";
+    close(c->fd);
+    c->fd = -1;
+    if (c->supervisor) kill(c->supervisor, SIGKILL);
+    for (int64_t stop = now_us() + CLEANUP_US; c->supervisor && now_us() < stop && !reap();) poll(NULL, 0, 1);
+    end_orphans();
+    struct builder b = {0};
+    bool told = c->credit >= (int64_t)sizeof text;
+    if (told) send_bytes(c->id, DATA, STDERR, text, sizeof text - 1);
+    build_number(&b, T_SIGNAL, SIGKILL);
+    build_number(&b, T_FLAGS, c->pokes > POKES_MAX ? (c->cancelled ? F_CANCELLED : F_TIMED_OUT) : 0);
+    build_number(&b, T_DURATION_US, now_us() - c->started);
+    build_number(&b, T_ERR_TOTAL, told ? (int64_t)sizeof text - 1 : 0);
+    build_number(&b, T_ERR_LINES, told);
+    build_number(&b, T_ERR_KEPT_HEAD, told ? (int64_t)sizeof text - 1 : 0);
+    send_fields(c->id, RESULT, &b);
+    c->answered = true;
+}
+
+void end_orphans_of_killed_supervisors(void) {
+    if (orphans) end_orphans();
+}
+
+bool is_held(const struct call *c) {
+    return c->have >= HEADER && c->header.kind == DATA && c->credit < (int64_t)c->header.length;
+}
+
+static void pass_on(struct call *c) {
+    struct chunk *d = c->incoming;
+    c->incoming = NULL;
+    c->have = 0;
+    if (c->answered) {
+        free(d);
+        return;
+    }
+    if (c->header.kind == DATA) c->credit -= c->header.length;
+    if (c->header.kind == CREDIT) c->window += d->data[0] | d->data[1] << 8 | d->data[2] << 16 | (int64_t)d->data[3] << 24;
+    c->answered = c->header.kind == RESULT;
+    send_chunk(c->id, c->header.kind, c->header.channel, d);
+}
+
+/* Reads from a supervisor as long as what comes can be passed on. */
+void read_supervisor(struct call *c) {
+    while (c->fd >= 0 && out.bytes < OUT_HIGH) {
+        ssize_t n;
+        if (c->have < HEADER) n = read(c->fd, c->head + c->have, HEADER - c->have);
+        else if (is_held(c)) return;
+        else n = read(c->fd, c->incoming->data + c->have - HEADER, c->header.length + HEADER - c->have);
+        if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+        if (n <= 0 || (c->have + (size_t)n == HEADER && !header_read(c->head, &c->header))) {
+            if (!c->answered) answer_for_lost_supervisor(c);
+            else close(c->fd);
+            c->fd = -1;
+            return;
+        }
+        c->have += (size_t)n;
+        if (c->have == HEADER) {
+            c->incoming = chunk_new(c->header.length);
+            c->incoming->length = c->header.length;
+        }
+        if (c->have == HEADER + c->header.length) {
+            bool last = c->header.kind == RESULT;
+            pass_on(c);
+            if (last) return; /* most often nothing comes behind it */
+        }
+    }
+}
+
+/* A supervisor that does not answer in time was stopped by the command: it is woken, at last killed. */
+void poke_late_supervisors(void) {
+    int64_t now = now_us();
+    for (struct call *c = calls; c; c = c->next) {
+        if (c->answered || !c->supervisor || !c->poke_at || now < c->poke_at) continue;
+        c->poke_at = now + POKE_US;
+        kill(c->supervisor, ++c->pokes > POKES_MAX ? SIGKILL : SIGCONT);
+    }
+}
