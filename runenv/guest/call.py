@@ -82,7 +82,9 @@ class Call:
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if not self._left:
+        if self._is_answered():
+            self._left = True
+        elif not self._left:
             self.cancel()
             self._left = True
             if not self.done:

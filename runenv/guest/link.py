@@ -100,25 +100,26 @@ class Link(asyncio.Protocol):
         """The transport has enough to do; `drain` waits for it."""
         return self._paused
 
-    async def hello(self, fields: Iterable[tuple[Tag, int | bytes]], *, timeout: float = HELLO_TIMEOUT) -> Fields:
+    async def hello(self, fields: Iterable[tuple[Tag, int | bytes]], *, timeout: float | None = None) -> Fields:
         """Greet the guest, which must not have said anything yet, and return the fields of its answer.
 
         Args:
             fields: of the HELLO; VERSION is added.
-            timeout: seconds to wait for the answer.
+            timeout: seconds to wait for the answer; `HELLO_TIMEOUT` when None.
 
         Raises:
             EnvStartError: it cannot serve, speaks another version, did not answer, or ended.
         """
+        seconds = HELLO_TIMEOUT if timeout is None else timeout
         greeting = self._greeting = self.loop.create_future()
         payload = encode_fields([(Tag.VERSION, VERSION), *fields])
         if len(payload) > MAX_PAYLOAD:
             raise EnvStartError(f"the environment variables in the configuration are over {MAX_PAYLOAD} bytes together")
         if self._end is None:
             self.write(encode(0, Kind.HELLO, payload))
-            await asyncio.wait((greeting,), timeout=timeout)
+            await asyncio.wait((greeting,), timeout=seconds)
         if self._guest is None and self._end is None:
-            self.lose(f"it did not answer within {timeout:g} s")
+            self.lose(f"it did not answer within {seconds:g} s")
         if self._end is not None:
             raise await self.ended()
         assert self._guest is not None  # noqa: S101 - no end and no answer was handled above

@@ -369,6 +369,7 @@ def test_a_supervisor_killed_by_its_command_is_a_result(start: Start) -> None:
     answer = guest.exec("(setsid sleep 977 &); kill -9 $PPID; sleep 976", (Tag.ENV, b"MARK=orphans-under-test"))
     assert answer.number(Tag.SIGNAL) == signal.SIGKILL
     assert b"killed its own supervisor" in answer.err
+    assert (answer.number(Tag.OUT_TOTAL), answer.number(Tag.ERR_TOTAL)) == (len(answer.out), len(answer.err))
     assert marked("MARK=orphans-under-test") == []
     assert guest.exec("echo on").out == b"on\n"
 

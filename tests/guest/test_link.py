@@ -60,7 +60,7 @@ class Wire(asyncio.Transport):
     def write(self, data: bytes | bytearray | memoryview) -> None:
         assert not self.closed, "written after close"
         self.writes.append(bytes(data))
-        self.frames += self._decoder.feed(data)
+        self.frames += self._decoder.feed(bytes(data))
 
     def close(self) -> None:
         self.closed = True
@@ -447,9 +447,8 @@ async def test_more_than_was_allowed_is_a_limit_error(verb: Verb, number: int, k
 async def test_leaving_a_call_early_cancels_it_and_drops_what_still_comes() -> None:
     """Late frames are no breach; the guest can finish, credit included, and the id is free after its answer."""
     link, wire = await connect()
-    with pytest.raises(RuntimeError, match="mine"), link.call(Verb.GET, PATH) as call:
+    with link.call(Verb.GET, PATH) as call:
         wire.data(call, bytes(MAX_DATA))
-        raise RuntimeError("mine")
     assert wire.said(Kind.CANCEL, call) == [b""]
     for _ in range(3 * HOST_WINDOW // MAX_DATA):
         wire.data(call, bytes(MAX_DATA))

@@ -75,6 +75,26 @@ static void close_all_but(int a, int b) {
     if (dir) closedir(dir);
 }
 
+/* The RESULT of a command that no supervisor can speak for: what came of its output so far, and a reason on stderr. */
+static void answer_exec(struct call *c, const char *text, int how, int value, int64_t flags) {
+    struct builder b = {0};
+    int64_t length = (int64_t)strlen(text);
+    if (c->credit < length) length = 0;
+    if (length) send_bytes(c->id, DATA, STDERR, text, (size_t)length);
+    build_number(&b, how, value);
+    build_number(&b, T_FLAGS, flags);
+    build_number(&b, T_DURATION_US, now_us() - c->started);
+    for (int channel = STDOUT; channel <= STDERR; channel++) {
+        int shift = channel == STDERR ? T_ERR_TOTAL - T_OUT_TOTAL : 0;
+        int64_t total = c->passed[channel] + (channel == STDERR ? length : 0);
+        build_number(&b, T_OUT_TOTAL + shift, total);
+        build_number(&b, T_OUT_LINES + shift, channel == STDERR && length);
+        build_number(&b, T_OUT_KEPT_HEAD + shift, total);
+    }
+    send_fields(c->id, RESULT, &b);
+    c->answered = true;
+}
+
 void close_spare(void) {
     if (spare.pid) close(spare.fd);
 }
@@ -136,14 +156,7 @@ void start_exec(struct call *c, const struct header *h, struct chunk *payload) {
     free(payload);
     describe_fork_failure(errno, text, sizeof text);
     c->supervisor = 0;
-    struct builder b = {0};
-    send_bytes(c->id, DATA, STDERR, text, strlen(text));
-    build_number(&b, T_EXIT_CODE, 126);
-    build_number(&b, T_ERR_TOTAL, (int64_t)strlen(text));
-    build_number(&b, T_ERR_LINES, 1);
-    build_number(&b, T_ERR_KEPT_HEAD, (int64_t)strlen(text));
-    send_fields(c->id, RESULT, &b);
-    c->answered = true;
+    answer_exec(c, text, T_EXIT_CODE, 126, 0);
 }
 
 /* A supervisor is gone without a result: the command killed it. What it had started now belongs to us, and ends. */
@@ -154,17 +167,7 @@ static void answer_for_lost_supervisor(struct call *c) {
     if (c->supervisor) kill(c->supervisor, SIGKILL);
     for (int64_t stop = now_us() + CLEANUP_US; c->supervisor && now_us() < stop && !reap();) poll(NULL, 0, 1);
     end_orphans();
-    struct builder b = {0};
-    bool told = c->credit >= (int64_t)sizeof text;
-    if (told) send_bytes(c->id, DATA, STDERR, text, sizeof text - 1);
-    build_number(&b, T_SIGNAL, SIGKILL);
-    build_number(&b, T_FLAGS, c->pokes > POKES_MAX ? (c->cancelled ? F_CANCELLED : F_TIMED_OUT) : 0);
-    build_number(&b, T_DURATION_US, now_us() - c->started);
-    build_number(&b, T_ERR_TOTAL, told ? (int64_t)sizeof text - 1 : 0);
-    build_number(&b, T_ERR_LINES, told);
-    build_number(&b, T_ERR_KEPT_HEAD, told ? (int64_t)sizeof text - 1 : 0);
-    send_fields(c->id, RESULT, &b);
-    c->answered = true;
+    answer_exec(c, text, T_SIGNAL, SIGKILL, c->pokes > POKES_MAX ? (c->cancelled ? F_CANCELLED : F_TIMED_OUT) : 0);
 }
 
 void end_orphans_of_killed_supervisors(void) {
@@ -183,7 +186,10 @@ static void pass_on(struct call *c) {
         free(d);
         return;
     }
-    if (c->header.kind == DATA) c->credit -= c->header.length;
+    if (c->header.kind == DATA) {
+        c->credit -= c->header.length;
+        c->passed[c->header.channel == STDERR ? STDERR : STDOUT] += c->header.length;
+    }
     if (c->header.kind == CREDIT) c->window += d->data[0] | d->data[1] << 8 | d->data[2] << 16 | (int64_t)d->data[3] << 24;
     c->answered = c->header.kind == RESULT;
     send_chunk(c->id, c->header.kind, c->header.channel, d);
