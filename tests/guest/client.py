@@ -12,7 +12,7 @@ from runenv.guest import frames
 from runenv.guest.frames import Channel, Flag, Kind, Tag, Verb
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
 PATIENCE = 20.0
@@ -103,13 +103,14 @@ class Guest:
         self.send(b"".join(parts))
         return call
 
-    def pump(self, *, credit: bool = True) -> bool:
+    def pump(self, *, credit: bool = True, on_frame: Callable[[frames.Frame], object] = bool) -> bool:
         """Take what the guest says next; false at its end."""
         assert self.process.stdout is not None
         ready, _, _ = select.select([self.process.stdout], [], [], PATIENCE)
         assert ready, "the guest said nothing"
         data = os.read(self.process.stdout.fileno(), 1 << 16)
         for frame in self.decoder.feed(data):
+            on_frame(frame)
             answer = self.answers.get(frame.call)
             if answer is None or frame.call == 0:
                 self.links.append(frame)
@@ -161,7 +162,8 @@ class Guest:
 
     def end(self) -> int:
         """Close the carrier and return the guest's exit code."""
-        assert self.process.stdin is not None and self.process.stdout is not None
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
         self.process.stdin.close()
         try:
             code = self.process.wait(PATIENCE)

@@ -160,7 +160,10 @@ void collect_jobs(int event) {
     for (struct job *job; (job = jobs_collect());) {
         struct call *c = call_find(job->call);
         if (job->consumed && !job->finished) send_credit(c, job->consumed);
-        for (struct chunk *d; (d = queue_pop(&job->output));) queue_push(&c->pending, d);
+        for (struct chunk *d; (d = queue_pop(&job->output));) {
+            if (d->length) queue_push(&c->pending, d);
+            else free(d); /* room that was made at the end of a file */
+        }
         drive(c);
     }
 }

@@ -1,5 +1,5 @@
-/* Include and exclude patterns of tree transfers. The rules are in the docstring of ../../envs/transfer.py, and both
- * implementations are tested with one table. */
+/* Include and exclude patterns of tree transfers. The rules are in the docstring of ../../envs/transfer/globs.py, and
+ * both implementations are tested with one table. */
 #include "guest.h"
 
 #include <stdlib.h>
@@ -23,40 +23,59 @@ static bool in_class(const char *p, char c, const char **end) {
     return found != negated && c != '/';
 }
 
+/* Matches one character against the element at *p, which is no star, and steps over that. */
+static bool match_one(const char **p, char c) {
+    const char *at = *p, *end;
+    if (*at == '[') {
+        bool hit = in_class(at, c, &end);
+        if (end) {
+            *p = end;
+            return hit;
+        }
+    }
+    if (*at == '?') {
+        *p = at + 1;
+        return c != '/';
+    }
+    if (*at == '\\' && at[1]) at++;
+    *p = at + 1;
+    return *at == c;
+}
+
+/* After a mismatch the last star takes one more character, or the last double star one more. Only the last of each is
+ * kept: what an earlier one could take, a later one can as well. So no pattern takes longer than the cube of its path. */
 static bool match(const char *p, const char *s) {
-    for (; *p; p++) {
+    const char *star = NULL, *star_s = NULL, *any = NULL, *any_s = NULL;
+    bool whole = false;              /* the double star takes whole folders: "**" with a slash behind it */
+    for (;;) {
         if (p[0] == '*' && p[1] == '*') {
-            bool whole = p[2] == '/';
-            for (p += whole ? 3 : 2;; s++) {
-                if (match(p, s)) return true;
-                if (whole) s = strchrnul(s, '/');
-                if (!*s) return false;
-            }
+            whole = p[2] == '/';
+            any = p += whole ? 3 : 2;
+            any_s = s;
+            star = NULL;
+            continue;
         }
         if (*p == '*') {
-            for (p++;; s++) {
-                if (match(p, s)) return true;
-                if (!*s || *s == '/') return false;
-            }
+            star = ++p;
+            star_s = s;
+            continue;
         }
-        if (!*s) return false;
-        const char *end = NULL;
-        if (*p == '[') {
-            bool hit = in_class(p, *s, &end);
-            if (end && !hit) return false;
-            if (end) p = end - 1;
+        if (!*p && !*s) return true;
+        if (*p && *s && match_one(&p, *s)) {
+            s++;
+            continue;
         }
-        if (!end) {
-            if (*p == '?') {
-                if (*s == '/') return false;
-            } else {
-                if (*p == '\\' && p[1]) p++;
-                if (*p != *s) return false;
-            }
+        if (star && *star_s && *star_s != '/') {
+            p = star;
+            s = ++star_s;
+            continue;
         }
-        s++;
+        if (any && whole) any_s = strchrnul(any_s, '/');
+        if (!any || !*any_s) return false;
+        p = any;
+        s = ++any_s;
+        star = NULL;
     }
-    return !*s;
 }
 
 static bool matches(const char *pattern, const char *path, bool folder) {

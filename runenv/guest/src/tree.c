@@ -55,7 +55,7 @@ static void emit_header(struct job *job, char type, const char *name, size_t nam
     memset(&h, 0, sizeof h);
     memcpy(h.name, name, name_length < sizeof h.name ? name_length : sizeof h.name);
     memcpy(h.link, link, link_length < sizeof h.link ? link_length : sizeof h.link);
-    number(h.mode, sizeof h.mode, st ? st->st_mode & 0777 : 0);
+    number(h.mode, sizeof h.mode, st ? st->st_mode & 07777 : 0);
     number(h.uid, sizeof h.uid, 0);
     number(h.gid, sizeof h.gid, 0);
     number(h.size, sizeof h.size, size);
