@@ -10,6 +10,8 @@ from blockbuster import blockbuster_ctx
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from blockbuster import BlockBuster
+
 
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
@@ -18,9 +20,10 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def blocking_calls_fail() -> Iterator[None]:
+def blocking_calls_fail() -> Iterator[BlockBuster]:
     """A blocking call of the package inside a running event loop is an error; those of the tests themselves are not."""
     with blockbuster_ctx("runenv", excluded_modules=["runenv.testing"]) as guard:
-        for name in ("os.stat", "os.readlink"):  # a look at the source of a bind mount, once, when a config is made
-            guard.functions[name].can_block_in("runenv/config.py", {"_gives_host_away", "_check"})
-        yield
+        # A look at the source of a bind mount, and the absolute path of a working folder: once, when a config is made.
+        for name in ("os.stat", "os.readlink", "os.path.abspath", "os.getcwd"):
+            guard.functions[name].can_block_in("runenv/config.py", {"_gives_host_away", "_host_folder"})
+        yield guard

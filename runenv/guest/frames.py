@@ -249,35 +249,31 @@ def decode_fields(payload: bytes) -> Fields:
         FrameError: it is cut short, a number is not 8 bytes, or a single tag repeats.
     """
     fields: Fields = {}
-    position = 0
-    while position < len(payload):
-        if len(payload) - position < _FIELD.size:
+    position, size = 0, len(payload)
+    while position < size:
+        if size - position < _FIELD.size:
             raise FrameError("a field is cut short")
         tag_number, length = _FIELD.unpack_from(payload, position)
-        position += _FIELD.size
-        value = payload[position : position + length]
-        if len(value) != length:
+        start = position + _FIELD.size
+        position = start + length
+        if position > size:
             raise FrameError("a field is longer than its payload")
-        position += length
         tag = _TAGS.get(tag_number)
-        if tag is not None:
-            _add(fields, tag, value)
+        if tag is None:
+            continue
+        if tag in _LISTS:
+            values = fields.setdefault(tag, [])
+            assert isinstance(values, list)  # noqa: S101 - a list tag holds nothing else
+            values.append(payload[start:position])
+        elif tag in fields:
+            raise FrameError(f"field {tag.name} is given twice")
+        elif tag_number >= _FIRST_BYTES_TAG:
+            fields[tag] = payload[start:position]
+        elif length == _NUMBER.size:
+            (fields[tag],) = _NUMBER.unpack_from(payload, start)
+        else:
+            raise FrameError(f"field {tag.name} is no number")
     return fields
-
-
-def _add(fields: Fields, tag: Tag, value: bytes) -> None:
-    if tag in _LISTS:
-        values = fields.setdefault(tag, [])
-        assert isinstance(values, list)  # noqa: S101 - a list tag holds nothing else
-        values.append(value)
-    elif tag in fields:
-        raise FrameError(f"field {tag.name} is given twice")
-    elif tag >= _FIRST_BYTES_TAG:
-        fields[tag] = value
-    elif len(value) == _NUMBER.size:
-        fields[tag] = _NUMBER.unpack(value)[0]
-    else:
-        raise FrameError(f"field {tag.name} is no number")
 
 
 class FrameDecoder:
@@ -286,7 +282,7 @@ class FrameDecoder:
     def __init__(self) -> None:
         self._buffer = bytearray()
 
-    def feed(self, data: bytes) -> Iterator[Frame]:
+    def feed(self, data: bytes | memoryview) -> Iterator[Frame]:
         """Take the next bytes and yield the frames that are complete.
 
         Raises:

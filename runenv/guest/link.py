@@ -231,7 +231,7 @@ class Link(asyncio.Protocol):
         self._transport = transport
         self._disconnected = self._loop.create_future()
 
-    def data_received(self, data: bytes) -> None:
+    def data_received(self, data: bytes | memoryview) -> None:
         """Take bytes from the guest."""
         self._unanswered = 0
         if self._end is not None:

@@ -1,0 +1,40 @@
+"""The command line, `runenv`: one module a command, and here their list.
+
+Anything of the package may be used below; nothing imports this. A command opens what it needs and closes it before it
+ends; errors leave it as one line on stderr (`terminal.py`). The Docker SDK is loaded by the commands that reach an
+engine, when they do.
+"""
+
+import io
+import sys
+
+import typer
+
+from runenv.cli.cp import cp_command
+from runenv.cli.demo import demo_command
+from runenv.cli.doctor import doctor_command
+from runenv.cli.exec import exec_command
+
+__all__ = ("app", "main")
+
+app = typer.Typer(
+    name="runenv",
+    help="Runs commands and moves files where an LLM agent's code runs: in a container, or in a folder of this host.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+)
+# What follows the first word of COMMAND is that command's own.
+app.command("exec", context_settings={"allow_interspersed_args": False})(exec_command)
+app.command("cp")(cp_command)
+app.command("doctor")(doctor_command)
+app.command("demo")(demo_command)
+
+
+def main() -> None:
+    """Run the command line of this process; ends it with the command's exit status."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a mark that the terminal cannot show must not end us
+    app(prog_name="runenv")

@@ -1,0 +1,194 @@
+"""`runenv cp`: files and trees between this host and a named volume.
+
+An env ends with its owner, so today the place that outlives one is a volume of the engine. It is reached through a
+container of a moment, with nothing but the guest in it, and no shell or program of the image is used. A later version
+copies to and from persistent envs; the form `volume:NAME/PATH` leaves every other name to them.
+"""
+
+import errno
+import os
+import posixpath
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Final
+
+import anyio
+import typer
+from rich.console import Console
+
+from runenv.cli.options import Image, Kind, User, env_config
+from runenv.cli.terminal import FAILED, bytes_in, complain_refused, moved, one_line_errors, transfer_bar
+from runenv.config import DockerConfig, VolumeMount
+from runenv.env import RunEnv
+from runenv.envs import open_env
+from runenv.errors import ConfigError, RunEnvError
+from runenv.types import TransferResult
+
+__all__ = ("cp_command",)
+
+SCHEME: Final = "volume:"
+MOUNT: Final = "/workspace"
+"""Where the volume is in the container; the working folder, so it belongs to the env's user when it is new."""
+_NOT_FOUND: Final = 404
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A path in a volume."""
+
+    volume: str
+    path: str
+
+    def __str__(self) -> str:
+        return f"{SCHEME}{self.volume}/{self.path}" if self.path else f"{SCHEME}{self.volume}"
+
+    @property
+    def env_path(self) -> str:
+        """Where it is in the container."""
+        return posixpath.join(MOUNT, self.path)
+
+
+def cp_command(
+    source: Annotated[
+        str, typer.Argument(metavar="SOURCE", help="Path on this host, or volume:NAME/PATH.", show_default=False)
+    ],
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="The other of the two.", show_default=False)],
+    *,
+    image: Image = None,
+    user: User = None,
+) -> None:
+    """Copy a file or a tree between this host and a named Docker volume.
+
+    As `cp -r` does: into TARGET where that is a folder or ends in /, else to that name. SOURCE/. stands for what is in
+    the folder. A volume that is not there is made.
+
+    An env ends with its command, a volume stays: see the second example.
+
+    Exit status: 0, or 1 when something was not copied.
+
+    runenv cp ./data volume:work/
+
+    runenv exec -v work:/workspace -- 'python3 data/run.py >result.txt'
+
+    runenv cp volume:work/result.txt .
+    """
+    with one_line_errors():
+        inside, outside = _place(source), _place(target)
+        if (inside is None) == (outside is None):
+            which = "neither" if inside is None else "each"
+            raise ConfigError(f"{which} of SOURCE and TARGET is a volume: one of them is volume:NAME/PATH")
+        if inside is not None:
+            is_complete = anyio.run(
+                _download, _config(inside, image, user, read_only=True), inside, _target(inside, target)
+            )
+        elif outside is not None:
+            is_complete = anyio.run(_upload, _config(outside, image, user), _source(source), outside)
+    raise typer.Exit(0 if is_complete else FAILED)
+
+
+def _place(text: str) -> _Place | None:
+    if not text.startswith(SCHEME):
+        return None
+    volume, _, path = text.removeprefix(SCHEME).partition("/")
+    path = path.lstrip("/")
+    if not volume or ".." in path.split("/"):
+        raise ConfigError(f"{text!r} is no place in a volume: write volume:NAME/PATH, without '..'")
+    return _Place(volume, path)
+
+
+def _config(place: _Place, image: str | None, user: str | None, *, read_only: bool = False) -> DockerConfig:
+    mount = VolumeMount(name=place.volume, target=MOUNT, read_only=read_only)
+    config = env_config(Kind.DOCKER, settings={"image": image, "user": user, "mounts": (mount,)})
+    assert isinstance(config, DockerConfig)  # noqa: S101 - asked for
+    return config
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """What goes into a volume.
+
+    Attributes:
+        path: on this host.
+        name: of its copy in a folder; "" when it is the folder's content that is copied.
+        total: bytes to expect.
+    """
+
+    path: Path
+    name: str
+    total: int
+
+
+def _source(text: str) -> _Source:
+    path = Path(text)
+    total = bytes_in(path)
+    if total is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), text)
+    name = "" if _means_content(text) else Path(os.path.abspath(path)).name  # noqa: PTH100 - links are not followed
+    return _Source(path, name, total)
+
+
+def _target(source: _Place, text: str) -> Path:
+    """Return where on this host a copy of `source` goes."""
+    path = Path(text)
+    if not text.endswith("/") and not path.is_dir():
+        return path
+    name = posixpath.basename(source.path.rstrip("/")) or source.volume
+    return path if _means_content(source.path) else path / name
+
+
+async def _upload(config: DockerConfig, source: _Source, target: _Place) -> bool:
+    console = Console(stderr=True)
+    async with open_env(config) as env:
+        is_within = await _is_folder(env, target)
+        path = posixpath.join(target.env_path, source.name) if is_within else target.env_path
+        with transfer_bar(console, str(source.path), source.total) as progress:
+            result = await env.upload(source.path, path, progress=progress)
+    return _report(console, result, f"{SCHEME}{target.volume}{path.removeprefix(MOUNT)}")
+
+
+async def _download(config: DockerConfig, source: _Place, target: Path) -> bool:
+    await _check_volume(config, source.volume)
+    console = Console(stderr=True)
+    async with open_env(config) as env:
+        try:
+            with transfer_bar(console, str(source)) as progress:
+                result = await env.download(source.env_path, target, progress=progress)
+        except FileNotFoundError as error:
+            if error.filename == source.env_path:
+                error.filename = str(source)  # where it is in our container helps nobody
+            raise
+    return _report(console, result, str(target))
+
+
+def _means_content(path: str) -> bool:
+    return path == "." or path.endswith("/.")
+
+
+async def _is_folder(env: RunEnv, place: _Place) -> bool:
+    if place.path.endswith("/"):
+        return True
+    try:
+        return (await env.stat(place.env_path)).is_dir
+    except FileNotFoundError:
+        return False
+
+
+async def _check_volume(config: DockerConfig, name: str) -> None:
+    """Refuse to read from a volume that is not there; mounting it would make it."""
+    from runenv.envs.engine import Engine
+    from runenv.envs.faults import EngineFault
+
+    engine = await Engine.connect(config.engine)
+    try:
+        await engine.call(lambda client: client.inspect_volume(name))
+    except EngineFault as fault:
+        missing = f"there is no volume {name!r} on the engine (docker volume ls shows those that are)"
+        raise RunEnvError(missing if fault.status == _NOT_FOUND else f"the volume {name!r}: {fault}") from fault
+    finally:
+        await engine.close()
+
+
+def _report(console: Console, result: TransferResult, target: str) -> bool:
+    is_complete = not complain_refused(result)
+    console.print(f"copied {moved(result)} to {target}", markup=False, highlight=False, soft_wrap=True)
+    return is_complete

@@ -1,0 +1,99 @@
+"""The programs that the demo runs in the sandbox: text, as a model would write them into a tool call.
+
+They use what the sandbox has and know nothing of runenv.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ("CHART", "HAS", "INDEX", "LIVING", "TREE")
+
+INDEX: Final = '''\
+"""Print every use of every name in a source tree, then what they come to; counts by file go to files.csv."""
+import collections, csv, os, re, sys
+
+uses, files, total = collections.defaultdict(list), [], 0
+for folder, folders, names in os.walk(sys.argv[1]):
+    folders.sort()
+    for name in sorted(names):
+        path = os.path.join(folder, name)
+        try:
+            lines = open(path, encoding="utf-8").read().splitlines()
+        except (UnicodeDecodeError, OSError):
+            continue
+        before = total
+        for number, line in enumerate(lines, 1):
+            line = " ".join(line.split())[:100]
+            if line.isprintable():
+                for word in set(re.findall(r"\\b[A-Za-z_]\\w{2,}", line)):
+                    uses[word].append((path, number, line))
+                    total += 1
+        files.append((path, len(lines), total - before))
+
+for word in sorted(uses, key=str.lower):
+    print(f"{word}: {len(uses[word]):,}")
+    for path, number, line in uses[word]:
+        print(f"  {os.path.relpath(path, sys.argv[1])}:{number}: {line}")
+print(f"{len(files):,} files, {sum(lines for _, lines, _ in files):,} lines, {len(uses):,} names, {total:,} uses")
+most = sorted(uses, key=lambda word: -len(uses[word]))[:5]
+print("used most:", ", ".join(f"{word} {len(uses[word]):,}" for word in most))
+with open("files.csv", "w", newline="") as out:
+    csv.writer(out).writerows([("path", "lines", "uses"), *files])
+'''
+"""Far more output than fits: the line that says what it comes to is the last but one."""
+
+CHART: Final = '''\
+"""Draw a CSV: weather of airports by day, anything else as the distribution of its numbers."""
+import sys
+import matplotlib
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import pandas as pd
+
+table = pd.read_csv(sys.argv[1])
+if {"origin", "time_hour", "temp", "precip"} <= set(table.columns):
+    table["day"] = pd.to_datetime(table["time_hour"]).dt.tz_localize(None).dt.floor("D")
+    figure, (warm, wet) = plt.subplots(2, 1, figsize=(11, 7), sharex=True, height_ratios=(3, 2))
+    for place, rows in table.groupby("origin"):
+        days = rows.groupby("day")
+        warm.plot(days["temp"].mean().rolling(7, center=True).mean(), label=place)
+        wet.plot(days["precip"].sum().cumsum(), label=place)
+    lows, highs = (table.groupby("day")["temp"].agg(how) for how in ("min", "max"))
+    warm.fill_between(lows.index, lows, highs, color="0.9", label="lowest to highest")
+    warm.set(title="The weather of New York's airports", ylabel="temperature, \\u00b0F (mean of 7 days)")
+    wet.set(ylabel="precipitation so far, inches")
+    axes = (warm, wet)
+else:
+    numbers = table.select_dtypes("number").iloc[:, :6]
+    figure, axes = plt.subplots(len(numbers.columns), 1, figsize=(11, 3 * len(numbers.columns)), squeeze=False)
+    axes = axes.ravel()
+    for axis, column in zip(axes, numbers.columns):
+        axis.hist(numbers[column].dropna(), bins=60, label=column)
+        axis.set_ylabel("rows")
+for axis in axes:
+    axis.grid(alpha=0.3)
+    axis.legend(frameon=False)
+figure.tight_layout()
+figure.savefig(sys.argv[2], dpi=120)
+print(f"{len(table):,} rows, {len(table.columns)} columns")
+'''
+"""Needs pandas and matplotlib."""
+
+TREE: Final = """\
+trap '' TERM HUP INT                                          # asked nicely, it stays; what it starts inherits that
+sleep 1001 &                                                  # a background job
+setsid sh -c 'sleep 1002 & sleep 1003 & wait' &               # a session of its own
+(setsid sh -c 'sleep 1004 & exec sleep 1005' &)               # a daemon: forked twice, its parent gone
+setsid sh -c 'while :; do sleep 0.2; done' &                  # one that starts another whenever one ends
+chain() { [ "$1" = 0 ] && exec sleep 1006; (chain $(($1 - 1))) & wait; }
+chain 8                                                       # eight generations
+wait
+"""
+"""Does not end by itself, nor when asked to."""
+
+HAS: Final = "import importlib.util as u; raise SystemExit(not all(map(u.find_spec, ('matplotlib', 'pandas'))))"
+"""Ends with 0 where the chart can be drawn."""
+
+LIVING: Final = "grep -lsa {mark} /proc/[0-9]*/environ | wc -l"
+"""Counts the processes with `{mark}` among the variables they were started with."""

@@ -1,0 +1,290 @@
+"""`runenv doctor`: what each kind of env needs, whether it is there, and what to do where it is not.
+
+The last check of each kind is the real thing: an env is opened and a command runs in it. The others are there to say
+why that fails, in the order in which they must hold. Nothing is changed, installed or pulled.
+"""
+
+import os
+import platform
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import anyio
+import anyio.to_thread
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from runenv.cli.options import Image, Kind
+from runenv.cli.terminal import FAILED, count, error_line, one_line_errors, size
+from runenv.config import DockerConfig, LocalConfig
+from runenv.envs import open_env
+from runenv.errors import EnvStartError, RunEnvError
+from runenv.guest import MACHINES, guest_binary
+
+if TYPE_CHECKING:
+    from runenv.envs.engine import Engine
+
+__all__ = ("Check", "check_docker", "check_local", "doctor_command")
+
+REGISTRY_SECONDS: Final = 8
+"""For a registry to say whether it has an image."""
+COMMAND_SECONDS: Final = 30
+"""For the one command that runs in each env."""
+LOW_SPACE_BYTES: Final = 1024**3
+"""Less free space than this for spilled outputs and working folders is worth a word."""
+OWN_IMAGES: Final = ("runenv/python", "runenv/base")
+"""What `scripts/images` builds."""
+_MARKS: Final = {"ok": ("✓", "green"), "note": ("•", "yellow"), "missing": ("✗", "red")}
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at.
+
+    Attributes:
+        name: what it is.
+        state: "ok", "note" (envs work, yet there is something to know), or "missing" (they do not work).
+        found: how it is.
+        remedy: what to do about it.
+    """
+
+    name: str
+    state: str
+    found: str
+    remedy: str = ""
+
+
+def doctor_command(
+    *,
+    env: Annotated[Kind | None, typer.Option(help="Look at this kind of env only.", show_default=False)] = None,
+    image: Image = None,
+) -> None:
+    """Say what is missing for each kind of env, and the remedy.
+
+    Exit status: 0 when every kind that was looked at works, else 1.
+    """
+    with one_line_errors():
+        kinds = list(Kind) if env is None else [env]
+        works = anyio.run(_run, kinds, image)
+    raise typer.Exit(0 if works else FAILED)
+
+
+async def _run(kinds: Sequence[Kind], image: str | None) -> bool:
+    console = Console()
+    states: set[str] = set()
+    for kind in kinds:
+        checks = await (check_local() if kind is Kind.LOCAL else check_docker(image))
+        _show(console, kind, checks)
+        states.update(check.state for check in checks)
+    return "missing" not in states
+
+
+def _show(console: Console, kind: Kind, checks: Sequence[Check]) -> None:
+    table = Table.grid(padding=(0, 1))
+    table.add_column(width=1)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for check in checks:
+        mark, colour = _MARKS[check.state]
+        text = Text(check.found)
+        if check.remedy:
+            text.append(f"\n→ {check.remedy}", style=colour)
+        table.add_row(Text(mark, style=colour), check.name, text)
+    works = all(check.state != "missing" for check in checks)
+    verdict = Text("works", style="green") if works else Text("does not work", style="red")
+    console.print(Text.assemble((f"{kind}: ", "bold"), verdict))
+    console.print(table)
+    console.print()
+
+
+# -- local
+
+
+async def check_local() -> list[Check]:
+    """Look at what a local env needs, in order, up to what is missing."""
+    checks = await anyio.to_thread.run_sync(_check_host)
+    if all(check.state != "missing" for check in checks):
+        checks.append(await _try(LocalConfig()))
+    return checks
+
+
+def _check_host() -> list[Check]:
+    """Look at this host. Blocks, for a worker thread."""
+    checks: list[Check] = []
+    for look in (_check_system, _check_guest, _check_folder):
+        checks.append(look())
+        if checks[-1].state == "missing":
+            break
+    return checks
+
+
+def _check_system() -> Check:
+    machine = platform.machine()
+    system = f"{platform.system()} {platform.release()}, {machine}"
+    if sys.platform == "linux" and machine.lower() in MACHINES:
+        return Check("system", "ok", system)
+    return Check("system", "missing", system, "local envs run on Linux on x86_64 and aarch64: use a Docker env here")
+
+
+def _check_guest() -> Check:
+    try:
+        path = guest_binary()
+    except EnvStartError as error:
+        return Check("guest", "missing", "not there", str(error))
+    if not os.access(path, os.X_OK):
+        return Check("guest", "missing", f"{path} is not executable", f"chmod a+x {path}")
+    return Check("guest", "ok", f"{path.name}, {size(path.stat().st_size)}")
+
+
+def _check_folder() -> Check:
+    try:
+        folder = tempfile.gettempdir()
+        with tempfile.TemporaryDirectory(prefix="runenv-doctor-"):
+            free = shutil.disk_usage(folder).free
+    except OSError as error:
+        remedy = "make a folder that can be written to, and name it in TMPDIR"
+        return Check("temp folder", "missing", error_line(error), remedy)
+    remedy = "" if free > LOW_SPACE_BYTES else "name another folder in TMPDIR"
+    return Check("temp folder", "note" if remedy else "ok", f"{folder}, {size(free)} free", remedy)
+
+
+async def _try(config: LocalConfig | DockerConfig) -> Check:
+    """Open an env and run a command in it."""
+    began = time.perf_counter()
+    try:
+        async with open_env(config) as env:
+            opened = time.perf_counter() - began
+            shell = env.describe().get("shell")
+            if shell is None:  # the guest answered; no command is known to be there
+                return Check("test run", "note", f"opened in {_time(opened)}; the image has no shell")
+            result = await env.exec("echo works", timeout=COMMAND_SECONDS)
+            warnings = env.describe().get("warnings")
+    except (RunEnvError, OSError) as error:
+        return Check("test run", "missing", "an env does not open", error_line(error))
+    if result.stdout.data != b"works\n":
+        found = f"a command gave {result.exit_code}: {result.stderr.text.strip() or 'nothing'}"
+        return Check("test run", "missing", found, f"look at the shell, {shell}")
+    found = f"opened in {_time(opened)}, ran a command in {_time(result.duration)}, shell {shell}"
+    if isinstance(warnings, list) and warnings:
+        return Check("test run", "note", found, "the engine warns: " + "; ".join(map(str, warnings)))
+    return Check("test run", "ok", found)
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1000:.0f} ms"
+
+
+# -- docker
+
+
+async def check_docker(image: str | None = None) -> list[Check]:
+    """Look at what a Docker env needs, in order, up to what is missing.
+
+    Args:
+        image: which one should work; the configuration's default unless given.
+    """
+    from runenv.envs.engine import Engine  # loads the SDK
+
+    try:
+        engine = await Engine.connect()
+    except EnvStartError as error:
+        return [Check("engine", "missing", *_split(str(error)))]
+    try:
+        info: dict[str, Any] = await engine.call(lambda client: client.info())
+        version = f"Docker {engine.facts.version}, API {engine.client.api_version}, {engine.facts.machine}"
+        checks = [
+            Check("engine", "ok", f"{engine.endpoint}\n{version}, {info.get('Driver')}"),
+            _check_limits(engine.facts.missing, str(info.get("CgroupVersion"))),
+            await _check_guest_volume(engine),
+        ]
+        check, usable = await _check_image(engine, image)
+        checks.append(check)
+    finally:
+        await engine.close()
+    if usable is not None and all(check.state != "missing" for check in checks):
+        run = await _try(DockerConfig(image=usable, pull="never"))
+        checks.append(Check(run.name, run.state, f"{usable}: {run.found}", run.remedy))
+    return checks
+
+
+def _split(sentence: str) -> tuple[str, str]:
+    """Part what is wrong from what to do, as sentences of ours have it: after the last semicolon."""
+    found, _, remedy = sentence.rpartition("; ")
+    return (found, remedy) if found else (sentence, "")
+
+
+def _check_limits(missing: Sequence[str], cgroup: str) -> Check:
+    if not missing:
+        return Check("limits", "ok", f"memory, processes and CPUs can be bounded (cgroup v{cgroup})")
+    names = ", ".join(missing)
+    remedy = f"enable these cgroup controllers on the engine's machine, or set them to None ({names}) to go without"
+    return Check("limits", "missing", f"the engine's kernel cannot bound {names}", remedy)
+
+
+async def _check_guest_volume(engine: "Engine") -> Check:
+    from runenv.envs.sweep import GUEST_VOLUME_PREFIX
+
+    try:
+        binary = await anyio.to_thread.run_sync(guest_binary, engine.facts.machine)
+    except EnvStartError as error:
+        return Check("guest", "missing", "there is none for this engine", str(error))
+    found = await engine.call(lambda client: client.volumes(filters={"name": GUEST_VOLUME_PREFIX})["Volumes"] or ())
+    names = [volume["Name"] for volume in found if volume["Name"].startswith(GUEST_VOLUME_PREFIX)]
+    there = f"{count(len(names), 'volume')} with it on the engine" if names else "brought to the engine at first use"
+    return Check("guest", "ok", f"{binary.name}, {there}")
+
+
+async def _check_image(engine: "Engine", asked: str | None) -> tuple[Check, str | None]:
+    """Return what is to say about images, and one that can be tried."""
+    wanted = asked or DockerConfig().image
+    here = [name for name in dict.fromkeys((wanted, *OWN_IMAGES)) if await _has(engine, name)]
+    others = await engine.call(lambda client: client.images(filters={"dangling": False}))
+    names = [tag for image in others for tag in image.get("RepoTags") or () if tag != "<none>:<none>"]
+    usable = next(iter(here), None if asked else next(iter(names), None))
+    if wanted in here:
+        return Check("image", "ok", f"{wanted} is there"), wanted
+    refusal = await _registry_refusal(engine, wanted)
+    if refusal is None:
+        return Check("image", "ok", f"{wanted} is not there yet; its registry has it, and first use pulls it"), usable
+    found = f"{wanted}{'' if asked else ', the default,'} is not there, and cannot be pulled: {refusal}"
+    remedy = "load it, or name another one with --image or in the configuration"
+    if not asked and here:
+        return Check("image", "note", found, f"use one that is there: {', '.join(here)}"), usable
+    if not asked and usable:
+        return Check("image", "note", found, f"{remedy}; {usable} is there"), usable
+    if not asked:
+        remedy += "; scripts/images of the source tree builds some"
+    return Check("image", "missing", found, remedy), None
+
+
+async def _has(engine: "Engine", image: str) -> bool:
+    from runenv.envs.faults import EngineFault
+
+    try:
+        await engine.call(lambda client: client.inspect_image(image))
+    except EngineFault:
+        return False
+    return True
+
+
+async def _registry_refusal(engine: "Engine", image: str) -> str | None:
+    """Ask the image's registry, through the engine; None when it has it."""
+    from runenv.envs.engine import check, url
+    from runenv.envs.faults import EngineFault
+
+    def ask(client: Any) -> None:  # noqa: ANN401 - the SDK's client, whose stubs lack half of it
+        # Not the SDK's method: it waits a minute for an engine that waits for a registry.
+        check(client, client.get(url(client, "/distribution/{0}/json", image), timeout=REGISTRY_SECONDS))
+
+    try:
+        await engine.call(ask)
+    except EngineFault as fault:
+        return str(fault)
+    return None

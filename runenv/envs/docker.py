@@ -1,0 +1,362 @@
+"""`DockerEnv`: one container, with the guest as its first process and this process attached to it.
+
+The container lives exactly as long as its owner: when this process ends, in whatever way, the stream ends, the guest
+exits and the engine removes the container. Nothing of the host is in it unless the configuration says so. Above it is
+`open_env`; below it are the engine's modules, which know no configuration, and `guested.py` with the verbs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+
+from runenv.envs.container import GUEST_FOLDER, GUEST_PROGRAM, Container, Folder, GuestMissingError
+from runenv.envs.engine import Engine
+from runenv.envs.faults import EngineFault
+from runenv.envs.guested import GuestedEnv
+from runenv.envs.images import get_image
+from runenv.envs.mounts import check_mounts, verify_bind
+from runenv.envs.sweep import LABEL_ID, LABEL_KIND, LABEL_OWNER, owner, sweep
+from runenv.envs.threads import in_thread
+from runenv.envs.volumes import give_volumes, provide_guest
+from runenv.errors import ConfigError, EnvStartError
+from runenv.guest.frames import Tag
+from runenv.guest.link import Link
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from runenv.config import DockerConfig
+    from runenv.envs.carriers import Carrier
+    from runenv.envs.images import Image
+    from runenv.envs.requests import Request
+
+__all__ = ("DockerEnv",)
+
+STOP_SECONDS: Final = 15.0
+"""For the removal of the container, after which it is left to the engine and to the next sweep."""
+ENGINE_BACK_SECONDS: Final = 5.0
+"""How long a close waits for an engine that is restarting."""
+_ENGINE_BACK_PAUSE: Final = 0.25
+_HELLO_LOOK_SECONDS: Final = 1.0
+"""Between two looks whether a container that does not answer runs at all."""
+_TMPFS_BYTES: Final = 1024**3
+"""Size of each folder in memory where memory has no limit."""
+_BYTES_PER_FILE: Final = 4096
+"""A folder in memory takes one file for so many bytes of it: an endless number of empty ones would fill memory too."""
+_NANO: Final = 1_000_000_000
+_TMP: Final = "/tmp"  # noqa: S108 - in the container
+
+_log = logging.getLogger(__name__)
+
+
+class DockerEnv(GuestedEnv):
+    """A `RunEnv` in a container. Not opened yet when it is made; see `open_env`."""
+
+    def __init__(self, config: DockerConfig) -> None:
+        super().__init__(config, f"docker-{secrets.token_hex(6)}")
+        self._config = config
+        self._user = _numeric(config.user)
+        self._engine: Engine | None = None
+        self._image: Image | None = None
+        self._container: Container | None = None
+        self._carriers: list[Carrier] = []
+        self._others: dict[str, Link] = {}
+        self._other_lock = anyio.Lock()
+        self._warnings: tuple[str, ...] = ()
+        self._shell: str | None = None
+
+    # -- what it is
+
+    def describe(self) -> Mapping[str, object]:
+        """What this env is and what its sandbox allows, as plain data without secrets."""
+        config = self._config
+        in_memory = [path for path in self._tmpfs() if path in {config.workdir, _TMP}]
+        return {
+            **super().describe(),
+            "shell": self._shell,
+            "container": self._name,
+            "engine": None if self._engine is None else self._engine.endpoint.url,
+            "image": config.image,
+            "image_id": None if self._image is None else self._image.id,
+            "user": self._user,
+            "network": config.network,
+            "memory_bytes": config.memory_bytes,
+            "pids": config.pids,
+            "cpus": self._cpus(),
+            "read_only": config.read_only,
+            "in_memory": dict.fromkeys(in_memory, "counted against memory_bytes"),
+            "cap_add": list(config.cap_add),
+            "allow_new_privileges": config.allow_new_privileges,
+            "mounts": [mount.model_dump(mode="json") for mount in config.mounts],
+            "widened": self._widened(),
+            "warnings": list(self._warnings),
+        }
+
+    def _widened(self) -> list[str]:
+        """Name the settings that allow more than the defaults do."""
+        config, default = self._config, type(self._config)()
+
+        def is_over(value: float | None, limit: float | None) -> bool:
+            return limit is not None and (value is None or value > limit)
+
+        mounts = [m for m in config.mounts if m.kind == "bind" or (m.kind == "volume" and not m.read_only)]
+        widened = {
+            "network": config.network != default.network,
+            "memory_bytes": is_over(config.memory_bytes, default.memory_bytes),
+            "pids": is_over(config.pids, default.pids),
+            "cpus": is_over(config.cpus, default.cpus),
+            "cap_add": bool(config.cap_add),
+            "allow_new_privileges": config.allow_new_privileges,
+            "user": self._user.startswith("0:"),
+            "mounts": bool(mounts),
+        }
+        return [name for name, is_wider in widened.items() if is_wider]
+
+    @property
+    def _name(self) -> str:
+        return f"runenv-{self.id}"
+
+    # -- start
+
+    async def _start(self) -> None:
+        config = self._config
+        engine = self._engine = await Engine.connect(config.engine)
+        self._check_limits(engine)
+        if config.mounts:
+            await in_thread(lambda: check_mounts(config.mounts, engine.endpoint))
+        image = self._image = await get_image(
+            engine, config.image, pull=config.pull, timeout=config.pull_timeout, platform=config.platform
+        )
+        volume = await provide_guest(engine, image)
+        await give_volumes(engine, image, self._writable_volumes())
+        await sweep(engine)
+        try:
+            await self._bring_up(engine, image, volume)
+        except GuestMissingError:
+            await self._remove()
+            await provide_guest(engine, image, again=True)
+            try:
+                await self._bring_up(engine, image, volume)
+            except GuestMissingError as error:
+                message = f"the volume {volume!r} does not keep the guest: look who empties it"
+                raise EnvStartError(message) from error
+        self._workdir = config.workdir
+        for mount in config.mounts:
+            if mount.kind == "bind":
+                await verify_bind(self, mount)
+
+    async def _bring_up(self, engine: Engine, image: Image, volume: str) -> None:
+        container = self._container = Container(engine, self._name)
+        body = await in_thread(lambda: self._body(engine, volume))
+        self._warnings = await container.create(body, platform=self._config.platform)
+        if not self._config.read_only:
+            await container.put_folders(self._folders(), image=image.id)
+        link = Link(explain=self._explain_loss)
+        self._carriers.append(await container.attach(link))
+        await container.start()
+        fields = await self._greet(link, self._request(""))
+        shell = fields.get(Tag.SHELL)
+        self._shell = os.fsdecode(shell) if isinstance(shell, bytes) else None
+        self._link = link
+
+    async def _greet(self, link: Link, request: Request) -> Mapping[Tag, object]:
+        """Say hello; an end of the container that its stream does not tell is seen all the same."""
+        hello = asyncio.ensure_future(link.hello(request))
+        try:
+            while not (await asyncio.wait({hello}, timeout=_HELLO_LOOK_SECONDS))[0]:
+                assert self._container is not None  # noqa: S101 - it was started
+                state = await self._container.state()
+                if not state.running:
+                    link.lose(state.reason or "its container has ended")
+            return await hello
+        finally:
+            hello.cancel()
+
+    def _request(self, suffix: str) -> Request:
+        quota = self._config.spill_quota_bytes
+        if self._is_in_memory(_TMP):
+            quota = min(quota, (self._config.memory_bytes or _TMPFS_BYTES) // 4)
+        # The last of a tag is refused by the guest, so the smaller quota replaces the configured one.
+        fields = [(tag, value) for tag, value in self._hello_fields() if tag is not Tag.SPILL_QUOTA]
+        return [
+            (Tag.WORKDIR, self._config.workdir.encode()),
+            (Tag.SPILL_DIR, f"{_TMP}/.runenv-{self.id}{suffix}".encode()),
+            (Tag.SPILL_QUOTA, quota),
+            (Tag.HOME, f"{_TMP}/home{suffix}".encode()),
+            (Tag.FLAGS, 0),
+            *fields,
+        ]
+
+    def _check_limits(self, engine: Engine) -> None:
+        for setting in engine.facts.missing:
+            if getattr(self._config, setting) is not None:
+                raise EnvStartError(
+                    f"the Docker engine's kernel cannot keep the limit {setting!r}: enable its cgroup controller, or"
+                    f" set {setting}=None to go without"
+                )
+
+    # -- what the container is made of
+
+    def _body(self, engine: Engine, volume: str) -> dict[str, Any]:
+        config = self._config
+        labels = {LABEL_OWNER: owner(), LABEL_ID: self.id, LABEL_KIND: self.kind}
+        guest = {"Type": "volume", "Source": volume, "Target": GUEST_FOLDER, "ReadOnly": True}
+        host = {
+            "AutoRemove": True,
+            "RestartPolicy": {"Name": "no"},
+            "LogConfig": {"Type": "none", "Config": {}},  # the engine must not write our frames to its log
+            "NetworkMode": "none" if config.network == "none" else "bridge",
+            "CapDrop": ["ALL"],
+            "CapAdd": list(config.cap_add),
+            "SecurityOpt": [] if config.allow_new_privileges else ["no-new-privileges"],
+            "Memory": config.memory_bytes or 0,
+            "MemorySwap": config.memory_bytes or 0,
+            "PidsLimit": config.pids,
+            "NanoCpus": int((self._cpus(engine) or 0) * _NANO),
+            "ReadonlyRootfs": config.read_only,
+            "Mounts": [guest | {"VolumeOptions": {"NoCopy": True}}, *self._mounts()],
+            "Tmpfs": self._tmpfs(),
+        }
+        return {
+            "Image": config.image,
+            "User": self._user,
+            # The image's own program, health check and stop signal are not for a sandbox; its ENV is.
+            "Entrypoint": [GUEST_PROGRAM],
+            "Cmd": [],
+            "Healthcheck": {"Test": ["NONE"]},
+            "StopSignal": "SIGTERM",
+            # The image's own folder may be closed to our user; the guest goes to the workdir by itself.
+            "WorkingDir": "/",
+            "OpenStdin": True,
+            "StdinOnce": True,
+            "AttachStdin": True,
+            "AttachStdout": True,
+            "AttachStderr": True,
+            "Tty": False,
+            "Labels": {**config.labels, **labels},
+            "HostConfig": host,
+        }
+
+    def _cpus(self, engine: Engine | None = None) -> float | None:
+        engine = engine or self._engine
+        cpus = self._config.cpus
+        return cpus if cpus is None or engine is None else min(cpus, engine.facts.cpus)
+
+    def _mounts(self) -> list[dict[str, Any]]:
+        mounts: list[dict[str, Any]] = []
+        for mount in self._config.mounts:
+            if mount.kind == "bind":
+                # `Mounts`, not `Binds`: the engine refuses a source that is not there instead of making it.
+                source = {"Type": "bind", "Source": str(mount.source), "BindOptions": {"Propagation": "rprivate"}}
+            elif mount.kind == "volume":
+                source = {"Type": "volume", "Source": mount.name}
+            else:
+                continue
+            mounts.append({**source, "Target": mount.target, "ReadOnly": mount.read_only})
+        return mounts
+
+    def _tmpfs(self) -> dict[str, str]:
+        uid, _, gid = self._user.partition(":")
+        memory = self._config.memory_bytes
+        size = memory // 2 if memory else _TMPFS_BYTES
+        sizes: dict[str, int] = {}
+        if self._config.read_only:
+            mounted = {mount.target.rstrip("/") for mount in self._config.mounts}
+            sizes = {path: size for path in (self._config.workdir, _TMP) if path.rstrip("/") not in mounted}
+        sizes |= {mount.target: mount.size_bytes for mount in self._config.mounts if mount.kind == "tmpfs"}
+        modes = {_TMP: "1777"}
+        return {
+            path: f"rw,exec,nosuid,nodev,size={size},nr_inodes={max(size // _BYTES_PER_FILE, 1024)},"
+            f"uid={uid},gid={gid},mode={modes.get(path, '0755')}"
+            for path, size in sizes.items()
+        }
+
+    def _is_in_memory(self, path: str) -> bool:
+        return path in self._tmpfs()
+
+    def _folders(self) -> list[Folder]:
+        """Return the folders that must be there and writable, without those that a mount covers."""
+        uid, gid = (int(part) for part in self._user.split(":"))
+        covered = {mount.target.rstrip("/") for mount in self._config.mounts}
+        folders = [Folder(self._config.workdir, uid, gid), Folder(_TMP, 0, 0, 0o1777)]
+        return [folder for folder in folders if folder.path.rstrip("/") not in covered]
+
+    def _writable_volumes(self) -> list[tuple[str, Folder]]:
+        uid, gid = (int(part) for part in self._user.split(":"))
+        return [
+            (mount.name, Folder(mount.target, uid, gid))
+            for mount in self._config.mounts
+            if mount.kind == "volume" and not mount.read_only
+        ]
+
+    # -- other users
+
+    async def _link_for(self, user: str) -> Link:
+        """Return the link to a guest that runs as another user, started at first use; it has no capabilities either."""
+        user = _numeric(user)
+        link = await self._ready()
+        if user == self._user:
+            return link
+        async with self._other_lock:
+            other = self._others.get(user)
+            if other is None or other.has_ended:
+                assert self._container is not None  # noqa: S101 - the env is open
+                other = Link(explain=self._explain_loss)
+                self._carriers.append(await self._container.exec(user, other))
+                await self._greet(other, self._request(f"-{user.replace(':', '-')}"))
+                self._others[user] = other
+        return other
+
+    # -- end
+
+    async def _explain_loss(self) -> str | None:
+        if self._container is None:
+            return None
+        return (await self._container.state(settle=True)).reason or None
+
+    async def _stop(self) -> None:
+        # A loop that is gone took its streams with it.
+        if self._loop is asyncio.get_running_loop():
+            for other in self._others.values():
+                await other.aclose()
+            for carrier in self._carriers:
+                carrier.abort()
+        await self._remove()
+        if self._carriers and self._loop is asyncio.get_running_loop():
+            await asyncio.wait([carrier.closed for carrier in self._carriers], timeout=ENGINE_BACK_SECONDS)
+        if self._engine is not None:
+            await self._engine.close()
+
+    async def _remove(self) -> None:
+        """Remove the container; what the engine does not do now, it does when it is back, or a sweep does."""
+        if self._container is None:
+            return
+        reason = f"no answer within {STOP_SECONDS:.0f} s"
+        with anyio.move_on_after(STOP_SECONDS):
+            deadline = anyio.current_time() + ENGINE_BACK_SECONDS
+            while True:
+                try:
+                    await self._container.remove()
+                except EngineFault as fault:
+                    reason = str(fault)
+                    if fault.status is not None or anyio.current_time() > deadline:
+                        break
+                    await anyio.sleep(_ENGINE_BACK_PAUSE)
+                else:
+                    return
+        _log.warning("the container %s was not removed: %s", self._name, reason)
+
+
+def _numeric(user: str) -> str:
+    """Return "uid:gid": names would be looked up in the image, which may not have them or may say anything."""
+    uid, _, gid = user.partition(":")
+    if not uid.isdecimal() or not (gid or uid).isdecimal():
+        message = f"the user {user!r} is no number: write uid or uid:gid, such as 1000:1000"
+        raise ConfigError(message)
+    return f"{int(uid)}:{int(gid or uid)}"

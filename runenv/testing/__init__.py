@@ -1,0 +1,1 @@
+"""What an implementation must do, as tests, and a fake to test against."""

@@ -1,0 +1,233 @@
+"""The measurements behind the claims: each figure beside what it is compared with, taken in the same run.
+
+Not a test: times on a shared machine prove nothing alone. What matters is the ratio column and the memory column.
+Run by `scripts/bench`; `--quick` for a tenth of the rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import hashlib
+import os
+import statistics
+import subprocess
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+import docker
+from rich.console import Console
+from rich.table import Table
+
+import runenv
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+IMAGE = "runenv/python"
+BIG = 256 * 1024 * 1024
+MEGABYTE = 1024 * 1024
+
+
+class Memory:
+    """How much the resident memory of this process grew while the block ran, sampled every 2 ms."""
+
+    def __enter__(self) -> Self:
+        self._stop = threading.Event()
+        self._start = self._peak = _resident()
+        self._thread = threading.Thread(target=self._sample)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        self.grown = (self._peak - self._start) / MEGABYTE
+
+    def _sample(self) -> None:
+        while not self._stop.wait(0.002):
+            self._peak = max(self._peak, _resident())
+
+
+def _resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+async def timed(action: Callable[[], Awaitable[object]]) -> float:
+    """Seconds that one run takes."""
+    start = time.perf_counter()
+    await action()
+    return time.perf_counter() - start
+
+
+async def median(rounds: int, action: Callable[[], Awaitable[object]]) -> float:
+    """Median seconds of several runs, after one that is not counted."""
+    await action()
+    return statistics.median([await timed(action) for _ in range(rounds)])
+
+
+class Report:
+    """Rows of the table."""
+
+    def __init__(self) -> None:
+        self.table = Table("what", "runenv", "compared with", "ratio", "memory", title="runenv bench")
+
+    def add(self, what: str, ours: str, theirs: str = "", ratio: str = "", grown: float | None = None) -> None:
+        """Add a row; memory is what the host process grew by, in MB."""
+        self.table.add_row(what, ours, theirs, ratio, "" if grown is None else f"+{grown:.1f} MB")
+
+
+async def latency(report: Report, rounds: int) -> None:
+    """`true`, started over and over."""
+    client = docker.from_env()
+    box = client.containers.run(IMAGE, "sleep 1000", detach=True, network_mode="none")
+    try:
+        async with (
+            runenv.open_env(runenv.DockerConfig(image=IMAGE)) as env,
+            runenv.open_env(runenv.LocalConfig()) as local,
+        ):
+
+            async def in_docker() -> None:
+                await env.exec(["true"])
+
+            async def in_local() -> None:
+                await local.exec(["true"])
+
+            async def by_sdk() -> None:
+                box.exec_run(["true"])
+
+            async def by_subprocess() -> None:
+                subprocess.run(["true"], check=True, capture_output=True)  # noqa: ASYNC221 - what is compared with
+
+            ours, host = await median(rounds, in_local), await median(rounds, by_subprocess)
+            report.add(
+                "exec true, local",
+                f"{ours * 1e3:.2f} ms",
+                f"subprocess.run {host * 1e3:.2f} ms",
+                f"{ours / host:.2f}x the time",
+            )
+            ours, sdk = await median(rounds, in_docker), await median(max(rounds // 10, 3), by_sdk)
+            report.add(
+                "exec true, docker",
+                f"{ours * 1e3:.2f} ms",
+                f"SDK exec_run {sdk * 1e3:.1f} ms",
+                f"{sdk / ours:.0f}x as fast",
+            )
+            await env.write("small", b"x" * 1024)
+            ours = await median(rounds, lambda: env.read("small"))
+            report.add("read 1 KB, docker", f"{ours * 1e3:.2f} ms")
+            ours = await median(rounds, lambda: env.write("small", b"x" * 1024))
+            report.add("write 1 KB, docker", f"{ours * 1e3:.2f} ms")
+            ours = await timed(lambda: asyncio.gather(*(env.exec(["sleep", "1"]) for _ in range(32))))
+            report.add("32 x sleep 1 at once, docker", f"{ours:.2f} s")
+    finally:
+        box.remove(force=True)
+
+
+async def lifecycle(report: Report, rounds: int) -> None:
+    """From nothing to the first command, and back to nothing."""
+    opened, closed = [], []
+    for _ in range(rounds + 1):
+        start = time.perf_counter()
+        async with runenv.open_env(runenv.DockerConfig(image=IMAGE)) as env:
+            await env.exec(["true"])
+            opened.append(time.perf_counter() - start)
+            start = time.perf_counter()
+        closed.append(time.perf_counter() - start)
+    client = docker.from_env()
+    sdk = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        box = client.containers.run(IMAGE, "sleep 1000", detach=True, network_mode="none")
+        box.exec_run(["true"])
+        sdk.append(time.perf_counter() - start)
+        box.remove(force=True)
+    ours, theirs = statistics.median(opened[1:]), statistics.median(sdk)
+    report.add(
+        "open to first exec, docker",
+        f"{ours * 1e3:.0f} ms",
+        f"SDK run + exec_run {theirs * 1e3:.0f} ms",
+        f"{ours / theirs:.2f}x the time",
+    )
+    report.add("close, docker", f"{statistics.median(closed[1:]) * 1e3:.0f} ms")
+
+
+async def output(report: Report) -> None:
+    """What commands print must not land in the host's memory."""
+    async with runenv.open_env(runenv.DockerConfig(image=IMAGE)) as env:
+        await env.exec("head -c 10000000 /dev/zero")
+        with Memory() as memory:
+            spent = await timed(lambda: env.exec("head -c 1000000000 /dev/zero"))
+        report.add("1 GB of stdout, docker", f"{1000 / spent:.0f} MB/s", grown=memory.grown)
+        with Memory() as memory:
+            await asyncio.gather(*(env.exec("timeout 3 yes some words to fill the pipe; true") for _ in range(50)))
+        report.add("50 chatty commands at once", "3 s each", grown=memory.grown)
+
+
+async def transfer(report: Report) -> None:
+    """One large file up and down, and many small ones."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        big = folder / "big"
+        big.write_bytes(os.urandom(MEGABYTE) * (BIG // MEGABYTE))
+        wanted = hashlib.sha256(big.read_bytes()).hexdigest()
+        async with runenv.open_env(runenv.DockerConfig(image=IMAGE, memory_bytes=None)) as env:
+            box = env.describe()["container"]
+            ups, downs, cp_up, cp_down, grown = [], [], [], [], 0.0
+            for _ in range(3):
+                with Memory() as memory:
+                    ups.append(await timed(lambda: env.upload(big, "big")))
+                    downs.append(await timed(lambda: env.download("big", folder / "back")))
+                grown = max(grown, memory.grown)
+                cp_up.append(await timed(lambda: run("docker", "cp", str(big), f"{box}:/workspace/big2")))
+                cp_down.append(
+                    await timed(lambda: run("docker", "cp", f"{box}:/workspace/big2", str(folder / "back2")))
+                )
+            if hashlib.sha256((folder / "back").read_bytes()).hexdigest() != wanted:
+                raise SystemExit("bench: the file came back changed")
+            for what, ours, theirs in (("up", ups, cp_up), ("down", downs, cp_down)):
+                mine, other = (256 / statistics.median(times) for times in (ours, theirs))
+                report.add(
+                    f"256 MiB {what}, docker",
+                    f"{mine:.0f} MiB/s",
+                    f"docker cp {other:.0f} MiB/s",
+                    f"{mine / other:.2f}x as fast",
+                    grown,
+                )
+            small = folder / "small"
+            small.mkdir()
+            for number in range(1000):
+                (small / f"{number}.txt").write_bytes(b"x" * 1000)
+            ours = await timed(lambda: env.upload(small, "small"))
+            theirs = await timed(lambda: run("docker", "cp", str(small), f"{box}:/workspace/small2"))
+            report.add(
+                "1,000 small files up", f"{ours:.2f} s", f"docker cp {theirs:.2f} s", f"{theirs / ours:.1f}x as fast"
+            )
+            ours = await timed(lambda: env.download("small", folder / "small-back"))
+            report.add("1,000 small files down", f"{ours:.2f} s")
+
+
+async def run(*command: str) -> None:
+    """Run a host program to its end."""
+    process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    if await process.wait():
+        raise SystemExit(f"bench: {command[0]} failed")
+
+
+async def main(rounds: int) -> None:
+    """Measure everything and print the table."""
+    report = Report()
+    await latency(report, rounds)
+    await lifecycle(report, max(rounds // 20, 3))
+    await output(report)
+    await transfer(report)
+    Console().print(report.table)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a tenth of the rounds")
+    asyncio.run(main(20 if parser.parse_args().quick else 200))

@@ -1,0 +1,69 @@
+"""The README's code runs: every Python block, in order, in one folder with the files that the README shows."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+README = (Path(__file__).resolve().parents[1] / "README.md").read_text()
+
+
+def blocks(language: str) -> Iterator[str]:
+    """The fenced blocks of a language."""
+    yield from re.findall(rf"^```{language}\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.docker
+def test_every_block_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks share their names, as a reader's session would; a failed assert in one is a wrong README."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CODER_TOKEN", "not-a-secret")
+    (agents,) = blocks("yaml")
+    (tmp_path / "agents.yaml").write_text(agents)
+    python = list(blocks("python"))
+    assert len(python) >= 7
+    names: dict[str, object] = {}
+    with asyncio.Runner() as runner:
+        for number, block in enumerate(python):
+            code = compile(block, f"README block {number}", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+            running = eval(code, names)  # noqa: S307 - our own README
+            if inspect.iscoroutine(running):
+                runner.run(running)
+
+
+def test_the_limits_of_the_readme_are_those_of_the_code() -> None:
+    """The table of defaults repeats what the configuration says."""
+    from runenv import DockerConfig
+
+    config = DockerConfig()
+    assert config.timeout == 120
+    assert config.max_output_bytes == 240_000
+    assert config.max_text_chars == 30_000
+    assert config.spill_quota_bytes == 256 << 20
+    assert (config.memory_bytes, config.pids, config.cpus) == (1 << 30, 1024, 2)
+    assert (config.network, config.user, config.workdir, config.pull_timeout) == (
+        "none",
+        "1000:1000",
+        "/workspace",
+        600,
+    )
+    for stated in (
+        "120 s",
+        "240,000",
+        "30,000 characters",
+        "256 MiB",
+        "1 GiB, 1,024, 2",
+        "1000:1000",
+        "`/workspace`",
+        "600 s",
+    ):
+        assert stated in README
