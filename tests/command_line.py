@@ -58,7 +58,8 @@ def run(capture: pytest.CaptureFixture[bytes], *arguments: str | Path) -> Done:
         app(list(map(str, arguments)), prog_name="runenv")
     code = ended.value.code
     assert isinstance(code, int)
-    return Done(code, *capture.readouterr())
+    out, err = capture.readouterr()
+    return Done(code, bytes(out), bytes(err))
 
 
 def needs_engine() -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import docker
+import docker.errors
 import pytest
 import typer
 from rich.console import Console

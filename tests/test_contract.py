@@ -12,7 +12,8 @@ import pytest
 from runenv.config import DockerConfig, LocalConfig
 from runenv.envs import open_env
 from runenv.sync import SyncRunEnv
-from runenv.testing.contract import EnvContract
+from runenv.testing.contract import EnvContract, FilesContract, PathsContract, WritesContract
+from runenv.testing.fixtures import need_engine
 from tests.envs.engines import BASE, PYTHON, STATIC
 from tests.facade import Facade
 
@@ -73,6 +74,19 @@ class TestLocalSync(TestLocal):
         await super().kill_env(env._sync._env)
 
 
+class TestLocalUnconfined(FilesContract, PathsContract, WritesContract):
+    """Files anywhere on this host, when the configuration says so."""
+
+    is_isolated = False
+    is_privileged = os.geteuid() == 0
+    protected_path = None
+
+    @classmethod
+    def make_env(cls) -> RunEnv:
+        """Return an env that may reach all files."""
+        return open_env(LocalConfig(confine=False))
+
+
 class DockerContract(EnvContract):
     """What the Docker envs have in common."""
 
@@ -81,6 +95,12 @@ class DockerContract(EnvContract):
     pids_limit = 1024
     environment = ENVIRONMENT
     settings: ClassVar[dict[str, Any]] = {}
+
+    @pytest.fixture(scope="class", autouse=True)
+    @classmethod
+    def engine(cls) -> None:
+        """Skip where no engine is, or fail in CI."""
+        need_engine(cls.settings["image"])
 
     @classmethod
     def make_env(cls) -> RunEnv:

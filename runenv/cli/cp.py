@@ -74,15 +74,15 @@ def cp_command(
     """
     with one_line_errors():
         inside, outside = _place(source), _place(target)
-        if (inside is None) == (outside is None):
+        if inside is not None and outside is None:
+            config = _config(inside, image, user, read_only=True)
+            is_complete = anyio.run(_download, config, inside, _target(inside, target))
+        elif outside is not None and inside is None:
+            config = _config(outside, image, user)
+            is_complete = anyio.run(_upload, config, _source(source), outside)
+        else:
             which = "neither" if inside is None else "each"
             raise ConfigError(f"{which} of SOURCE and TARGET is a volume: one of them is volume:NAME/PATH")
-        if inside is not None:
-            is_complete = anyio.run(
-                _download, _config(inside, image, user, read_only=True), inside, _target(inside, target)
-            )
-        elif outside is not None:
-            is_complete = anyio.run(_upload, _config(outside, image, user), _source(source), outside)
     raise typer.Exit(0 if is_complete else FAILED)
 
 

@@ -14,9 +14,10 @@ import json
 import os
 import signal
 import socket
+import struct
 import subprocess
 import tempfile
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 import anyio
 
@@ -42,9 +43,10 @@ _UPGRADE_SECONDS: Final = 15.0
 """How long the engine may take to connect and to answer a request for a stream."""
 _KEEPALIVE: Final = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 """A remote engine that vanished without a word is noticed after a minute."""
-_FRAME_HEADER: Final = 8
-_STDOUT: Final = 1
-_LAST_STREAM: Final = 3
+_FRAME_HEADER: Final = struct.Struct(">II")
+"""Of Docker's framing: the stream's number, in the first of four bytes, and the length of the payload."""
+_STDOUT: Final = 1 << 24
+_STREAMS: Final = frozenset(number << 24 for number in range(4))
 _REAP_SECONDS: Final = (0.0, 0.001, 0.01, 0.1, 1.0)
 """Pauses between looks at an `ssh` that was killed."""
 _SSH_END_SECONDS: Final = 1.0
@@ -82,7 +84,7 @@ class Carrier(asyncio.BufferedProtocol):
     @property
     def stderr(self) -> str:
         """The end of what the guest, or the engine about it, wrote to stderr."""
-        return bytes(self._stderr).decode("utf-8", "replace").strip()
+        return _plain(bytes(self._stderr))
 
     def abort(self) -> None:
         """Drop the connection at once."""
@@ -173,29 +175,31 @@ class Carrier(asyncio.BufferedProtocol):
     def _demultiplex(self, data: memoryview) -> None:
         position, size = 0, len(data)
         while position < size:
-            if self._left:
-                end = min(position + self._left, size)
-                piece = data[position:end]
-                self._left -= end - position
-                position = end
-                if self._stream == _STDOUT:
-                    self._link.data_received(cast("bytes", piece))
-                else:
-                    self._stderr += piece
-                    del self._stderr[:-_STDERR_BYTES]
+            if not self._left:
+                position = self._read_frame_header(data, position)
+                if self._stream not in _STREAMS:
+                    self._fault = "the Docker engine's stream is damaged"
+                    self.abort()
+                    return
+                continue
+            end = min(position + self._left, size)
+            piece = data[position:end]
+            self._left -= end - position
+            position = end
+            if self._stream == _STDOUT:
+                self._link.data_received(piece)  # type: ignore[arg-type] # bytes, as long as the call lasts
             else:
-                wanted = _FRAME_HEADER - len(self._partial)
-                self._partial += data[position : position + wanted]
-                position += wanted
-                if len(self._partial) == _FRAME_HEADER:
-                    self._stream = self._partial[0]
-                    self._left = int.from_bytes(self._partial[4:], "big")
-                    damaged = self._stream > _LAST_STREAM or any(self._partial[1:4])
-                    self._partial.clear()
-                    if damaged:
-                        self._fault = "the Docker engine's stream is damaged"
-                        self.abort()
-                        return
+                self._stderr += piece
+                del self._stderr[:-_STDERR_BYTES]
+
+    def _read_frame_header(self, data: memoryview, position: int) -> int:
+        """Take what there is of a frame header, and return where it ends."""
+        end = min(position + _FRAME_HEADER.size - len(self._partial), len(data))
+        self._partial += data[position:end]
+        if len(self._partial) == _FRAME_HEADER.size:
+            self._stream, self._left = _FRAME_HEADER.unpack(self._partial)
+            self._partial.clear()
+        return end
 
     def _reap(self, attempt: int = 0) -> None:
         # No thread waits for it, and no child watcher: those of older Pythons start a thread for each process.
@@ -219,6 +223,12 @@ def _parse_head(head: bytearray) -> tuple[int, dict[str, str]]:
     if not headers.get("content-length", "0").isdigit():
         del headers["content-length"]
     return status, headers
+
+
+def _plain(text: bytes) -> str:
+    """Return what another program wrote as one line that is safe to show."""
+    decoded = text.decode("utf-8", "replace")
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in decoded).split())
 
 
 class Ssh:
@@ -267,7 +277,7 @@ class Ssh:
         # A few bytes that were just written, so they are in memory: no thread is needed to read them.
         file = self._stderr.fileno()
         text = os.pread(file, _STDERR_BYTES, max(0, os.fstat(file).st_size - _STDERR_BYTES))
-        return " ".join(text.decode("utf-8", "replace").split())
+        return _plain(text)
 
     def error(self) -> SshError | None:
         """Return what to raise when it has ended by itself; waits a moment for that."""

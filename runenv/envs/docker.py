@@ -65,6 +65,7 @@ class DockerEnv(GuestedEnv):
         self._engine: Engine | None = None
         self._image: Image | None = None
         self._container: Container | None = None
+        self._links: list[Link] = []
         self._carriers: list[Carrier] = []
         self._others: dict[str, Link] = {}
         self._other_lock = anyio.Lock()
@@ -157,13 +158,18 @@ class DockerEnv(GuestedEnv):
         self._warnings = await container.create(body, platform=self._config.platform)
         if not self._config.read_only:
             await container.put_folders(self._folders(), image=image.id)
-        link = Link(explain=self._explain_loss)
+        link = self._new_link()
         self._carriers.append(await container.attach(link))
         await container.start()
         fields = await self._greet(link, self._request(""))
         shell = fields.get(Tag.SHELL)
         self._shell = os.fsdecode(shell) if isinstance(shell, bytes) else None
         self._link = link
+
+    def _new_link(self) -> Link:
+        link = Link(explain=self._explain_loss)
+        self._links.append(link)  # closed at the end, also when the start does not come as far as to use it
+        return link
 
     async def _greet(self, link: Link, request: Request) -> Mapping[Tag, object]:
         """Say hello; an end of the container that its stream does not tell is seen all the same."""
@@ -307,7 +313,7 @@ class DockerEnv(GuestedEnv):
             other = self._others.get(user)
             if other is None or other.has_ended:
                 assert self._container is not None  # noqa: S101 - the env is open
-                other = Link(explain=self._explain_loss)
+                other = self._new_link()
                 self._carriers.append(await self._container.exec(user, other))
                 await self._greet(other, self._request(f"-{user.replace(':', '-')}"))
                 self._others[user] = other
@@ -323,8 +329,8 @@ class DockerEnv(GuestedEnv):
     async def _stop(self) -> None:
         # A loop that is gone took its streams with it.
         if self._loop is asyncio.get_running_loop():
-            for other in self._others.values():
-                await other.aclose()
+            for link in self._links:
+                await link.aclose()
             for carrier in self._carriers:
                 carrier.abort()
         await self._remove()

@@ -84,6 +84,7 @@ class LocalEnv(GuestedEnv):
             [
                 (Tag.WORKDIR, os.fsencode(self._workdir)),
                 (Tag.SPILL_DIR, os.fsencode(self._scratch / "spill")),
+                (Tag.SCRATCH, os.fsencode(self._scratch)),  # when this process is killed, nobody else removes it
                 (Tag.HOME, os.fsencode(self._workdir)),
                 (Tag.FLAGS, Flag.CONFINE if self._config.confine else 0),
                 *self._hello_fields(),

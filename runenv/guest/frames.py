@@ -13,6 +13,10 @@ A frame is a header of 12 bytes, little-endian, and a payload:
 Payloads of HELLO, CALL, RESULT, ERROR and BYE are fields: `u8 tag`, `u32 length`, value. A number is 8 bytes,
 signed, little-endian. A tag may repeat where the table says list. DATA is raw bytes (1 to MAX_DATA), CREDIT one u32.
 
+HELLO: VERSION, WORKDIR, ENV*, FLAGS (CONFINE), SPILL_DIR and SPILL_QUOTA (the guest makes that folder), HOME (used where
+the environment names none that is writable), SCRATCH (removed with all that is in it when the guest ends). Answer:
+VERSION, PID, UID, GID, WORKDIR (links resolved), HOME, SHELL (absent: the image has none), SPILL_DIR.
+
 The guest says nothing before the host's HELLO, so that no byte can be lost between attach and start. The guest answers
 with its HELLO, or with BYE and a MESSAGE when it cannot serve.
 
@@ -180,6 +184,7 @@ class Tag(enum.IntEnum):
     SPILL_DIR = 77
     HOME = 78
     WORKDIR = 79
+    SCRATCH = 80
 
 
 _LISTS: Final = frozenset({Tag.ARG, Tag.ENV, Tag.INCLUDE, Tag.EXCLUDE, Tag.REFUSED})

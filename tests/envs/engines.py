@@ -113,7 +113,8 @@ class Listener:
         self._stop = asyncio.Event()
         self.connections = 0
         self.port = 0
-        self.is_frozen = False
+        self._flowing = asyncio.Event()
+        self._flowing.set()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> Self:
@@ -124,6 +125,14 @@ class Listener:
     def __exit__(self, *_: object) -> None:
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(PATIENCE)
+
+    def freeze(self) -> None:
+        """Pass nothing on any more, and leave the connections open."""
+        self._loop.call_soon_threadsafe(self._flowing.clear)
+
+    def thaw(self) -> None:
+        """Go on."""
+        self._loop.call_soon_threadsafe(self._flowing.set)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -154,8 +163,7 @@ class Listener:
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
             while data := await reader.read(256 * 1024):
-                while self.is_frozen:
-                    await asyncio.sleep(0.01)
+                await self._flowing.wait()
                 writer.write(data)
                 await writer.drain()
         with contextlib.suppress(OSError):

@@ -115,7 +115,8 @@ def test_any_cut_of_the_stream_gives_the_same_bytes(frames: list[tuple[int, byte
         assert sink.data == b"".join(data for stream, data in frames if stream == 1)
         assert sink.transport is transport
         kept = b"".join(data for stream, data in frames if stream != 1)[-4096:]
-        assert carrier.stderr == kept.decode("utf-8", "replace").strip()
+        assert bytes(carrier._stderr) == kept
+        assert carrier.stderr.isprintable()
         assert carrier.upgraded.done()
 
     in_loop(check)
@@ -140,12 +141,13 @@ def test_any_bytes_at_all_end_at_worst_in_an_error(junk: bytes, cuts: list[int])
     in_loop(check)
 
 
-async def test_a_damaged_stream_is_cut_with_a_reason() -> None:
-    """A frame of a stream that Docker does not have."""
+@pytest.mark.parametrize("damage", [b"\x04\0\0\0", b"\x01\0\0\x01", b"HTTP"])
+async def test_a_damaged_stream_is_cut_with_a_reason(damage: bytes) -> None:
+    """A frame of a stream that Docker does not have, and what is no frame."""
     sink, transport = Sink(), Transport()
     carrier = Carrier(b"POST", sink)
     carrier.connection_made(transport)
-    feed(carrier, HEAD + framed(1, b"good") + b"\x04\0\0\0\0\0\0\x01x", [])
+    feed(carrier, HEAD + framed(1, b"good") + damage + b"\0\0\0\x01x", [])
     assert transport.aborted
     carrier.connection_lost(None)
     assert sink.data == b"good"

@@ -111,11 +111,11 @@ async def test_an_engine_that_hangs_does_not_hang_the_close(
     with Listener() as listener:
         env = open_env(mark.config(engine=f"tcp://127.0.0.1:{listener.port}"))
         await env.__aenter__()
-        listener.is_frozen = True
+        listener.freeze()
         with anyio.fail_after(10):
             await env.aclose()
         assert "was not removed: no answer within" in caplog.text
-        listener.is_frozen = False
+        listener.thaw()
         await until(lambda: not mark.containers(), 5)
 
 

@@ -508,7 +508,7 @@ async def test_a_killed_guest_is_a_lost_env_with_the_reason(env: LocalEnv, tempo
 
 
 async def test_the_end_of_this_process_ends_the_commands(temporary: Path) -> None:
-    """SIGKILL leaves no time for anything: the guest sees the end of its socket."""
+    """SIGKILL leaves no time for anything: the guest sees the end of its socket, and takes the temporary folder too."""
     program = """
 import asyncio
 from runenv.config import LocalConfig
@@ -526,6 +526,7 @@ asyncio.run(main())
         owner.kill()
         await anyio.to_thread.run_sync(owner.wait)
     await wait_until(lambda: not pids_of("4711.5"))
+    await wait_until(lambda: not list(temporary.iterdir()))
 
 
 async def test_many_envs_leave_no_threads_and_no_descriptors(temporary: Path) -> None:

@@ -208,7 +208,7 @@ class Screen:
         text = Text.assemble(
             ("A model would have read ", ""),
             (f"{meter.seen:,} characters", "bold cyan"),
-            (f": {size(meter.printed)} were printed in {env}, {size(meter.up + meter.down)} crossed its border.", ""),
+            (f": {size(meter.printed)} were printed in {env}, {size(meter.up + meter.down)} moved in or out.", ""),
         )
         self._console.print(Padding(text, (1, 0, 0, INDENT)))
         note = "Sizes are of content; what the wire adds (a few bytes a frame) is not counted."

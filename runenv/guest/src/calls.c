@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <dirent.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -170,12 +169,10 @@ void collect_jobs(int event) {
 
 /* ---- the end ---- */
 
-static void remove_spill(void) {
-    DIR *dir = guest.spill_dir[0] ? opendir(guest.spill_dir) : NULL;
-    if (!dir) return;
-    for (struct dirent *e; (e = readdir(dir));) unlinkat(dirfd(dir), e->d_name, 0);
-    closedir(dir);
-    rmdir(guest.spill_dir);
+static void remove_own_folders(void) {
+    atomic_bool never = false;
+    if (guest.spill_dir[0]) remove_all(AT_FDCWD, guest.spill_dir, &never);
+    if (guest.scratch[0]) remove_all(AT_FDCWD, guest.scratch, &never);
 }
 
 /* Ends every command and every unfinished write, then the guest. A container's first process needs not wait for the
@@ -199,7 +196,7 @@ void leave(int code) {
         if (c->job && !c->job->running) job_free(c->job);
     while (getpid() != 1 && !reap() && now_us() < stop) poll(NULL, 0, 1);
     if (getpid() != 1) kill_descendants(getpid(), SIGKILL, NULL, 0);
-    remove_spill();
+    remove_own_folders();
     _exit(code);
 }
 

@@ -113,7 +113,7 @@ static void step_rename(struct job *job) {
 
 /* ---- remove ---- */
 
-static int remove_all(struct job *job, int folder, const char *name, int depth) {
+static int remove_below(int folder, const char *name, atomic_bool *cancelled, int depth) {
     if (!unlinkat(folder, name, 0)) return 0;
     if (errno != EISDIR && errno != EPERM) return errno;
     if (!unlinkat(folder, name, AT_REMOVEDIR)) return 0;
@@ -124,13 +124,15 @@ static int remove_all(struct job *job, int folder, const char *name, int depth) 
     if (!dir) return errno;
     int error = 0;
     for (struct dirent *e; !error && (e = readdir(dir));) {
-        if (atomic_load(&job->cancelled)) error = ECANCELED;
-        else if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..")) error = remove_all(job, dirfd(dir), e->d_name, depth + 1);
+        if (atomic_load(cancelled)) error = ECANCELED;
+        else if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..")) error = remove_below(dirfd(dir), e->d_name, cancelled, depth + 1);
     }
     closedir(dir);
     if (!error && unlinkat(folder, name, AT_REMOVEDIR)) error = errno;
     return error;
 }
+
+int remove_all(int folder, const char *name, atomic_bool *cancelled) { return remove_below(folder, name, cancelled, 0); }
 
 static void step_remove(struct job *job) {
     char path[PATH_MAX];
@@ -141,7 +143,7 @@ static void step_remove(struct job *job) {
         struct stat st;
         if (!strcmp(place.name, ".")) error = EINVAL;
         else if (fstatat(place.folder, place.name, &st, AT_SYMLINK_NOFOLLOW)) error = errno;
-        else if (flags & F_RECURSIVE) error = remove_all(job, place.folder, place.name, 0);
+        else if (flags & F_RECURSIVE) error = remove_all(place.folder, place.name, &job->cancelled);
         else if (unlinkat(place.folder, place.name, S_ISDIR(st.st_mode) ? AT_REMOVEDIR : 0)) error = errno;
         place_close(&place);
     }

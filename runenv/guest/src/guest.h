@@ -40,7 +40,7 @@ enum tag {
     T_OUT_TOTAL, T_OUT_LINES, T_OUT_KEPT_HEAD, T_OUT_SPILLED,
     T_ERR_TOTAL, T_ERR_LINES, T_ERR_KEPT_HEAD, T_ERR_SPILLED, T_SPILL_QUOTA, T_UID, T_GID, T_PID,
     T_PATH = 64, T_TARGET, T_ARG, T_SHELL, T_CWD, T_ENV, T_INCLUDE, T_EXCLUDE, T_MESSAGE, T_ENTRY, T_REFUSED,
-    T_OUT_SPILL, T_ERR_SPILL, T_SPILL_DIR, T_HOME, T_WORKDIR
+    T_OUT_SPILL, T_ERR_SPILL, T_SPILL_DIR, T_HOME, T_WORKDIR, T_SCRATCH
 };
 enum flag {
     F_APPEND = 1, F_NO_FOLLOW = 2, F_PARENTS = 4, F_EXIST_OK = 8, F_RECURSIVE = 16, F_MISSING_OK = 32,
@@ -83,6 +83,7 @@ struct guest {
     char workdir[PATH_MAX];       /* as the host said it */
     char real_workdir[PATH_MAX];  /* with links resolved */
     char spill_dir[PATH_MAX];
+    char scratch[PATH_MAX];       /* removed at the end with all that is in it; empty: nothing is */
     char shell[PATH_MAX];         /* empty: the image has none */
     char **environ;               /* base environment of commands */
     bool confine;
@@ -163,6 +164,7 @@ int field_path(struct span fields, int tag, char out[PATH_MAX]);   /* 0 or errno
 void encode_entry(struct builder *out, const struct stat *st, const char *name, const char *target);
 const char *refuse_kind(mode_t mode);                     /* NULL for files, folders and links */
 bool all_zero(const uint8_t *bytes, size_t length);
+int remove_all(int folder, const char *name, atomic_bool *cancelled);  /* 0 or errno */
 struct refusals { struct builder fields; int64_t count; int kept; };
 void refuse(struct refusals *r, const char *path, const char *reason);
 

@@ -46,6 +46,7 @@ void say_hello(struct span fields) {
     }
     copy_path(fields, T_WORKDIR, guest.workdir);
     copy_path(fields, T_SPILL_DIR, guest.spill_dir);
+    copy_path(fields, T_SCRATCH, guest.scratch);
     copy_path(fields, T_HOME, home);
     guest.confine = field_number(fields, T_FLAGS, 0) & F_CONFINE;
     guest.spill_quota = field_number(fields, T_SPILL_QUOTA, 0);

@@ -137,7 +137,7 @@ class OutputContract(Contract):
     # -- the whole
 
     async def test_O3_the_whole_output_is_in_a_file_of_the_env(self, env: RunEnv) -> None:
-        """Where `spill_path` says, outside the workdir, for the verbs and later commands to read, in a closed folder."""
+        """Where `spill_path` says, outside the workdir, in a closed folder, for the verbs and later calls to read."""
         output = (await env.exec(self.argv("cat"), stdin=LINES)).stdout
         path = output.spill_path
         assert path is not None
