@@ -47,7 +47,7 @@ TABLE: Final = (
         libraries=("anyio", "tenacity", *DOCKER_SDK),
     ),
     Rule(ENVS, own=VALUES + PROTOCOLS + GUEST + ENVS, libraries=("anyio", "pydantic", "tenacity")),
-    Rule(("runenv.testing",), own=("runenv",), libraries=("anyio", "pytest", "testcontainers")),
+    Rule(("runenv.testing",), own=("runenv",), libraries=("anyio", "docker", "pytest", "testcontainers")),
     Rule(("runenv.cli",), own=("runenv",), libraries=("anyio", "rich", "typer")),
     Rule(("runenv",), own=("runenv",)),
 )

@@ -19,7 +19,7 @@ _OWNER_ALL: Final = stat.S_IRWXU
 
 
 def remove_tree(folder: Path) -> list[tuple[str, OSError]]:
-    """Delete a folder and all in it, and return what could not be deleted and why.
+    """Delete a folder, if it is there, and all in it, and return what could not be deleted and why.
 
     Folders inside are first moved to its top and emptied there, one after the other, so that neither the depth of the
     tree nor the length of a path is of any account.
@@ -27,6 +27,8 @@ def remove_tree(folder: Path) -> list[tuple[str, OSError]]:
     failed: list[tuple[str, OSError]] = []
     try:
         top = _enter(str(folder), None)
+    except FileNotFoundError:
+        return []
     except OSError as error:
         return [(str(folder), error)]
     try:

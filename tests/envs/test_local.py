@@ -185,6 +185,8 @@ async def test_what_cannot_be_removed_is_logged_not_raised(
         await env.write("file", b"")
         monkeypatch.setattr(os, "unlink", refuse)
         monkeypatch.setattr(os, "rmdir", refuse)
+        assert env._process is not None
+        env._process.kill()  # else it would take the folder away itself
     assert f"{next(temporary.iterdir())} of env {env.id} cannot be removed" in caplog.text
     assert "busy" in caplog.text
 
