@@ -39,7 +39,7 @@ PARTS_NOT_YET: Final = {
 """Parts of cases that no test is for, beside those that are tested."""
 
 
-def tests_by_case() -> dict[str, list[str]]:
+def find_cases() -> dict[str, list[str]]:
     """Find the tests of every case, as `path::name`."""
     found: dict[str, list[str]] = {}
     for path in (path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))):
@@ -52,14 +52,14 @@ def tests_by_case() -> dict[str, list[str]]:
 
 def test_every_case_has_a_test_or_a_reason() -> None:
     """Nothing of the list is forgotten."""
-    tests = tests_by_case()
+    tests = find_cases()
     missing = [case for cases in CASES.values() for case in cases if case not in tests and case not in NOT_YET]
     assert missing == []
 
 
 def test_no_reason_is_out_of_date() -> None:
     """A case that is tested needs none, a part of one stands beside tests, and each is in the list."""
-    tests = tests_by_case()
+    tests = find_cases()
     listed = {case for cases in CASES.values() for case in cases}
     assert [case for case in NOT_YET if case in tests] == []
     assert [case for case in PARTS_NOT_YET if case not in tests] == []

@@ -376,6 +376,30 @@ def test_a_supervisor_killed_by_its_command_is_a_result(start: Start) -> None:
     assert guest.exec("echo on").out == b"on\n"
 
 
+def test_a_supervisor_serves_one_command_after_the_other(start: Start) -> None:
+    """Neither processes nor descriptors pile up, whatever the commands did, and no frame of one reaches the next."""
+    guest = start()
+
+    def supervisors() -> dict[int, int]:
+        children = Path(f"/proc/{guest.process.pid}/task/{guest.process.pid}/children").read_text().split()
+        return {int(pid): len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in children}
+
+    def use() -> None:
+        for number in range(20):
+            text = f"call {number}".encode()
+            assert guest.exec("cat; echo $V", (Tag.ENV, b"V=" + text), stdin=text).out == text * 2 + b"\n"
+            assert guest.exec(["nothing"]).number(Tag.EXIT_CODE) == 127
+            assert guest.exec("exit 3", stdin=b"never read" * 1_000).number(Tag.EXIT_CODE) == 3
+            assert guest.exec("echo " + "#" * 130_000).number(Tag.EXIT_CODE) == 0
+            assert guest.exec("pwd", (Tag.CWD, b"nothing")).number(Tag.EXIT_CODE) == 126
+
+    use()
+    before = supervisors()
+    use()
+    assert 1 <= len(before) <= 2
+    assert supervisors() == before
+
+
 def test_a_stopped_supervisor_still_keeps_its_deadline(start: Start) -> None:
     """A command that stops its supervisor is ended all the same."""
     guest = start()

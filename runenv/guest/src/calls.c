@@ -179,7 +179,7 @@ static void remove_own_folders(void) {
  * processes: the kernel ends them with it. */
 void leave(int code) {
     int64_t stop = now_us() + CLEANUP_US;
-    close_spare();
+    close_idle();
     for (struct call *c = calls; c; c = c->next) {
         if (c->fd >= 0) close(c->fd);
         c->fd = -1;

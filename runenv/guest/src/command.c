@@ -83,8 +83,17 @@ static int child_main(void *arg) {
     _exit(0);
 }
 
+/* What is made for one start and freed after it. */
+static struct queue memory;
+
+static void *take_memory(size_t size) {
+    struct chunk *c = chunk_new(size);
+    queue_push(&memory, c);
+    return c->data;
+}
+
 static char *copy_string(struct span s) {
-    char *text = xmalloc(s.length + 1);
+    char *text = take_memory(s.length + 1);
     memcpy(text, s.at, s.length);
     text[s.length] = 0;
     return text;
@@ -99,7 +108,7 @@ static char **merge_environ(struct span fields) {
     struct span rest = fields, value;
     while (field_next(&rest, &tag, &value)) count += tag == T_ENV;
     if (count == base) return guest.environ;
-    char **merged = xmalloc((count + 1) * sizeof *merged);
+    char **merged = take_memory((count + 1) * sizeof *merged);
     memcpy(merged, guest.environ, base * sizeof *merged);
     for (size_t n = base; field_next(&fields, &tag, &value);) {
         if (tag != T_ENV) continue;
@@ -121,25 +130,25 @@ static const char *variable(char **environ, const char *name) {
 }
 
 /* A script too long for one argument is given to the shell as a file in memory. */
-static char *script_file(struct span script) {
-    int fd = (int)syscall(SYS_memfd_create, "script", 0);
-    if (fd < 0) return NULL;
+static char *script_file(struct span script, int *fd) {
+    *fd = (int)syscall(SYS_memfd_create, "script", 0);
+    if (*fd < 0) return NULL;
     for (size_t done = 0; done < script.length;) {
-        ssize_t n = write(fd, script.at + done, script.length - done);
+        ssize_t n = write(*fd, script.at + done, script.length - done);
         if (n <= 0) return NULL;
         done += (size_t)n;
     }
-    static char path[32];
-    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    char *path = take_memory(32);
+    snprintf(path, 32, "/proc/self/fd/%d", *fd);
     return path;
 }
 
-static char **make_argv(struct span fields) {
+static char **make_argv(struct span fields, int *script) {
     struct span value, rest = fields;
     if (field_bytes(fields, T_SHELL, &value)) {
-        char **argv = xmalloc(4 * sizeof *argv);
+        char **argv = take_memory(4 * sizeof *argv);
         argv[0] = guest.shell;
-        char *file = value.length > LONG_SCRIPT ? script_file(value) : NULL;
+        char *file = value.length > LONG_SCRIPT ? script_file(value, script) : NULL;
         argv[1] = file ? file : (char *)"-c";
         argv[2] = file ? NULL : copy_string(value);
         argv[3] = NULL;
@@ -148,7 +157,7 @@ static char **make_argv(struct span fields) {
     int tag;
     size_t count = 0;
     while (field_next(&rest, &tag, &value)) count += tag == T_ARG;
-    char **argv = xmalloc((count + 2) * sizeof *argv);
+    char **argv = take_memory((count + 2) * sizeof *argv);
     count = 0;
     for (rest = fields; field_next(&rest, &tag, &value);)
         if (tag == T_ARG) argv[count++] = copy_string(value);
@@ -201,19 +210,23 @@ void command_start(struct command *c, struct span fields) {
     int in[2] = {-1, -1}, out[2] = {-1, -1}, err[2] = {-1, -1}, error;
     struct span shell;
     *c = (struct command){.pid = -1, .in = -1, .out = -1, .err = -1, .exit_code = 126};
-    int cwd = open_cwd(fields, c->message);
-    if (cwd < 0) return;
     if (field_bytes(fields, T_SHELL, &shell) && !guest.shell[0]) {
         c->exit_code = 127;
         strcpy(c->message, "runenv: this image has no shell (/bin/bash or /bin/sh): give the command as a list of arguments\n");
         return;
     }
+    int cwd = open_cwd(fields, c->message);
+    if (cwd < 0) return;
     if ((error = open_pipes(fields, in, out, err))) {
         describe_fork_failure(error, c->message, sizeof c->message);
+        int opened[] = {in[0], in[1], out[0], out[1], err[0], err[1], cwd};
+        for (size_t i = 0; i < sizeof opened / sizeof *opened; i++)
+            if (opened[i] >= 0) close(opened[i]);
         return;
     }
     struct start start = {.in = in[0], .out = out[1], .err = err[1], .cwd = cwd};
-    start.argv = make_argv(fields);
+    int script = -1;
+    start.argv = make_argv(fields, &script);
     start.envp = merge_environ(fields);
     start.path = variable(start.envp, "PATH");
     char *stack = mmap(NULL, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
@@ -224,11 +237,14 @@ void command_start(struct command *c, struct span fields) {
     close(out[1]);
     close(err[1]);
     close(cwd);
+    if (script >= 0) close(script);
     c->in = in[1];
     c->out = out[0];
     c->err = err[0];
-    if (!error && !start.error) return;
-    if (!error) waitpid(c->pid, NULL, 0);
-    explain(c, &start, error);
-    c->pid = -1;
+    if (error || start.error) {
+        if (!error) waitpid(c->pid, NULL, 0);
+        explain(c, &start, error);
+        c->pid = -1;
+    }
+    queue_clear(&memory);
 }

@@ -20,7 +20,8 @@ enum {
     POKES_MAX = 12,                  /* and killed after so many */
 };
 
-static struct { pid_t pid; int fd; } spare = {0, -1};   /* a supervisor that waits for its call */
+enum { IDLE_MAX = 2 };
+static struct { pid_t pid; int fd; } idle[IDLE_MAX];     /* supervisors that wait for a call; pid 0: a free place */
 static bool orphans;                 /* a supervisor was killed */
 
 /* Takes the status of what has ended; true when no child is left. */
@@ -29,9 +30,10 @@ bool reap(void) {
         int status;
         pid_t pid = waitpid(-1, &status, WNOHANG);
         if (pid <= 0) return pid < 0;
-        if (pid == spare.pid) {
-            close(spare.fd);
-            spare.pid = 0;
+        for (size_t i = 0; i < IDLE_MAX; i++) {
+            if (idle[i].pid != pid) continue;
+            close(idle[i].fd);
+            idle[i].pid = 0;
         }
         for (struct call *c = calls; c; c = c->next) {
             if (c->supervisor != pid) continue;
@@ -43,11 +45,12 @@ bool reap(void) {
 
 /* What a killed supervisor had started is now ours, and ends: only supervisors may be children of the guest. */
 static void end_orphans(void) {
-    pid_t *supervisors = xmalloc((call_count + 1) * sizeof *supervisors);
+    pid_t *supervisors = xmalloc((call_count + IDLE_MAX) * sizeof *supervisors);
     for (int64_t stop = now_us() + CLEANUP_US; now_us() < stop; poll(NULL, 0, 1)) {
         reap();
         size_t n = 0;
-        if (spare.pid) supervisors[n++] = spare.pid;
+        for (size_t i = 0; i < IDLE_MAX; i++)
+            if (idle[i].pid) supervisors[n++] = idle[i].pid;
         for (struct call *c = calls; c; c = c->next)
             if (c->supervisor) supervisors[n++] = c->supervisor;
         if (!kill_descendants(getpid(), SIGKILL, supervisors, n)) break;
@@ -95,40 +98,67 @@ static void answer_exec(struct call *c, const char *text, int how, int value, in
     c->answered = true;
 }
 
-void close_spare(void) {
-    if (spare.pid) close(spare.fd);
+void close_idle(void) {
+    for (size_t i = 0; i < IDLE_MAX; i++)
+        if (idle[i].pid) close(idle[i].fd);
 }
 
-static bool start_spare(void) {
+/* Keeps a supervisor for the next call; false when there are enough. */
+static bool add_idle(pid_t pid, int fd) {
+    for (size_t i = 0; i < IDLE_MAX; i++) {
+        if (idle[i].pid) continue;
+        idle[i].pid = pid;
+        idle[i].fd = fd;
+        return true;
+    }
+    return false;
+}
+
+static bool start_idle(void) {
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair)) return false;
-    spare.pid = fork();
-    if (spare.pid == 0) {
+    pid_t pid = fork();
+    if (pid == 0) {
         close_all_but(pair[1], guest.oom_events);
         supervise(pair[1]);
     }
     int error = errno;
     close(pair[1]);
-    spare.fd = pair[0];
-    if (spare.pid > 0) {
-        fcntl(spare.fd, F_SETFL, O_NONBLOCK);
-        return true;
-    }
-    spare.pid = 0;
+    fcntl(pair[0], F_SETFL, O_NONBLOCK);
+    if (pid > 0 && add_idle(pid, pair[0])) return true;
     close(pair[0]);
     errno = error;
     return false;
+}
+
+/* Gives the call a supervisor that waits, or a new one. */
+static bool take_idle(struct call *c) {
+    reap(); /* a command may have killed one */
+    for (int tries = 0; tries < 2; tries++) {
+        for (size_t i = 0; i < IDLE_MAX; i++) {
+            if (!idle[i].pid) continue;
+            kill(idle[i].pid, SIGCONT); /* or stopped it */
+            c->supervisor = idle[i].pid;
+            c->fd = idle[i].fd;
+            idle[i].pid = 0;
+            return true;
+        }
+        if (!start_idle()) return false;
+    }
+    return false;
+}
+
+/* A new one is started while a command runs, so that the next command need not wait for it. */
+void keep_idle(void) {
+    for (size_t i = 0; i < IDLE_MAX; i++)
+        if (idle[i].pid) return;
+    start_idle();
 }
 
 void queue_to_supervisor(struct call *c, const struct header *h, struct chunk *payload) {
     header_write(payload->room, *h);
     queue_push(&c->to_supervisor, payload);
     if (c->fd >= 0) flush_queue(c->fd, &c->to_supervisor);
-}
-
-/* The next one is started while the command of the last one runs, so that no command waits for it. */
-void keep_spare(void) {
-    if (!spare.pid) start_spare();
 }
 
 void cancel_exec(struct call *c, const struct header *h, struct chunk *payload) {
@@ -143,13 +173,7 @@ void start_exec(struct call *c, const struct header *h, struct chunk *payload) {
     int64_t timeout = field_number(span_of(payload->data, payload->length), T_TIMEOUT_MS, 0);
     c->started = now_us();
     if (timeout > 0) c->poke_at = c->started + timeout * 1000 + POKE_US;
-    if (spare.pid) reap(); /* a command may have killed it */
-    if (spare.pid || start_spare()) {
-        kill(spare.pid, SIGCONT); /* or stopped it */
-        c->supervisor = spare.pid;
-        c->fd = spare.fd;
-        spare.pid = 0;
-        spare.fd = -1;
+    if (take_idle(c)) {
         queue_to_supervisor(c, h, payload);
         return;
     }
@@ -192,6 +216,11 @@ static void pass_on(struct call *c) {
     }
     if (c->header.kind == CREDIT) c->window += d->data[0] | d->data[1] << 8 | d->data[2] << 16 | (int64_t)d->data[3] << 24;
     c->answered = c->header.kind == RESULT;
+    /* It waits for another call now, unless something runs on in the background or a frame to it is not all sent. */
+    bool waits = c->answered && !(field_number(span_of(d->data, d->length), T_FLAGS, 0) & F_BACKGROUND);
+    if (waits && !c->to_supervisor.first && add_idle(c->supervisor, c->fd)) c->supervisor = 0;
+    else if (waits) close(c->fd);
+    if (waits) c->fd = -1;
     send_chunk(c->id, c->header.kind, c->header.channel, d);
 }
 
@@ -215,9 +244,8 @@ void read_supervisor(struct call *c) {
             c->incoming->length = c->header.length;
         }
         if (c->have == HEADER + c->header.length) {
-            bool last = c->header.kind == RESULT;
             pass_on(c);
-            if (last) return; /* most often nothing comes behind it */
+            if (c->answered) return;
         }
     }
 }

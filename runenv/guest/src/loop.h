@@ -58,8 +58,8 @@ void collect_jobs(int event);
 
 bool reap(void);                                         /* true when no child is left */
 void end_orphans_of_killed_supervisors(void);
-void close_spare(void);
-void keep_spare(void);
+void close_idle(void);
+void keep_idle(void);                                    /* one supervisor waits for the next call */
 void start_exec(struct call *c, const struct header *h, struct chunk *payload);
 void queue_to_supervisor(struct call *c, const struct header *h, struct chunk *payload);
 void cancel_exec(struct call *c, const struct header *h, struct chunk *payload);

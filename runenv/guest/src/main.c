@@ -226,7 +226,7 @@ int main(void) {
         if (out.first && !flush_queue(carrier_out, &out)) leave(0);
         sweep_calls();
         for (struct call *c = calls; c; c = c->next) drive(c);
-        if (greeted) keep_spare();
+        if (greeted) keep_idle();
         int timeout;
         size_t n = watch(&fds, &capacity, &timeout);
         if (poll(fds, n, timeout) < 0 && errno != EINTR) leave(69);
