@@ -18,7 +18,7 @@ import re
 import stat
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, TypeAlias
 
 from pydantic import (
     AfterValidator,
@@ -96,7 +96,7 @@ def _nearest(name: str, known: tuple[str, ...]) -> str:
 class _Settings(BaseModel):
     """Frozen, without unknown keys, and refusing with `ConfigError` however it is made."""
 
-    model_config = ConfigDict(
+    model_config: ClassVar[ConfigDict] = ConfigDict(
         extra="forbid",
         frozen=True,
         hide_input_in_errors=True,

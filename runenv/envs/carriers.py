@@ -24,6 +24,7 @@ import anyio
 from runenv.envs.endpoint import ssh_command, ssh_environment
 from runenv.envs.threads import in_thread
 from runenv.errors import EnvStartError
+from runenv.guest.forks import keep_from_children
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,6 +98,7 @@ class Carrier(asyncio.BufferedProtocol):
         """Send the request."""
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - streams have no other
         self._transport = transport
+        keep_from_children(transport)
         transport.write(self._request)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio's signature

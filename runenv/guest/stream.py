@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+from runenv.guest.forks import keep_from_children
+
 if TYPE_CHECKING:
     from runenv.guest.link import Link
 
@@ -27,6 +29,7 @@ class Stream(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Give the link the write side."""
+        keep_from_children(transport)
         self._link.connection_made(transport)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio's signature

@@ -531,6 +531,38 @@ asyncio.run(main())
     await wait_until(lambda: not list(temporary.iterdir()))
 
 
+async def test_a_forked_child_does_not_keep_its_parents_env(temporary: Path) -> None:
+    """The parent is killed, its child lives on, the env is gone all the same."""
+    program = """
+import asyncio, os, time
+from runenv.config import LocalConfig
+from runenv.envs import open_env
+async def main():
+    async with open_env(LocalConfig()) as env:
+        if os.fork() == 0:
+            print(os.getpid(), flush=True)
+            time.sleep(60)
+            os._exit(0)
+        await env.exec("sleep 4711.6")
+asyncio.run(main())
+"""
+    environment = {**os.environ, "TMPDIR": str(temporary), "PYTHONPATH": os.pathsep.join(sys.path)}
+    owner = await anyio.to_thread.run_sync(
+        lambda: subprocess.Popen([sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE)
+    )
+    assert owner.stdout is not None
+    child = int(await anyio.to_thread.run_sync(owner.stdout.readline))
+    try:
+        await wait_until(lambda: len(pids_of("4711.6")) == 1)
+        owner.kill()
+        await anyio.to_thread.run_sync(owner.wait)
+        await wait_until(lambda: not list(temporary.iterdir()))
+        assert pids_of("4711.6") == []
+    finally:
+        os.kill(child, signal.SIGKILL)
+        owner.stdout.close()
+
+
 async def test_many_envs_leave_no_threads_and_no_descriptors(temporary: Path) -> None:
     """What an env takes it gives back."""
 
