@@ -92,7 +92,7 @@ class DockerContract(EnvContract):
 
     other_user = "1234:2345"
     memory_limit_bytes = 1024**3
-    pids_limit = 1024
+    pids_limit = 512
     environment = ENVIRONMENT
     settings: ClassVar[dict[str, Any]] = {}
 
@@ -104,8 +104,8 @@ class DockerContract(EnvContract):
 
     @classmethod
     def make_env(cls) -> RunEnv:
-        """Return an env of the defaults, but for what makes this class."""
-        return open_env(DockerConfig(pull="never", **SETTINGS, **cls.settings))
+        """Return an env of the defaults, but for what makes this class; half of the processes are a bomb too."""
+        return open_env(DockerConfig(pull="never", pids=cls.pids_limit, **SETTINGS, **cls.settings))
 
     @classmethod
     async def kill_env(cls, env: RunEnv) -> None:
@@ -133,6 +133,7 @@ class TestDockerReadOnly(DockerContract):
     """A root that cannot be written, workdir and /tmp in memory."""
 
     python = "python3"
+    disk_bytes = 512 * 1024 * 1024
     settings: ClassVar = {"image": PYTHON, "read_only": True}
 
 

@@ -234,7 +234,9 @@ class _Inlet:
             return b""
         start, self._position = self._position, min(self._position + size, len(self._piece))
         self._read += self._position - start
-        return bytes(self._piece[start : self._position])
+        if self._position - start == len(self._piece):
+            return bytes(self._piece)  # the piece itself, when it is bytes already
+        return bytes(memoryview(self._piece)[start : self._position])
 
     # On the loop.
 

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 __all__ = ("Carrier", "Ssh", "SshError", "open_carrier")
 
+_SEND_BUFFER_BYTES: Final = 1024 * 1024
+"""Asked of the system, which gives what it allows: what the socket takes at once asyncio need not copy."""
 _READ_BYTES: Final = 256 * 1024
 """Taken from the socket at once; a unix socket holds about this much."""
 _MAX_HEAD_BYTES: Final = 64 * 1024
@@ -99,6 +101,9 @@ class Carrier(asyncio.BufferedProtocol):
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - streams have no other
         self._transport = transport
         keep_from_children(transport)
+        connection = transport.get_extra_info("socket")
+        if connection is not None:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
         transport.write(self._request)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio's signature

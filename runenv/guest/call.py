@@ -22,6 +22,7 @@ from runenv.guest.frames import (
     Verb,
     decode_fields,
     encode,
+    encode_header,
 )
 
 if TYPE_CHECKING:
@@ -177,7 +178,7 @@ class Call:
 
     # -- for the link
 
-    def load(self, data: bytes | bytearray | memoryview) -> list[bytes]:
+    def load(self, data: bytes | bytearray | memoryview) -> list[bytes | memoryview]:
         """Take all that will ever be sent, and return the frames of it that may go at once."""
         self._end_after = True
         self._outgoing = memoryview(data).cast("B")
@@ -290,13 +291,14 @@ class Call:
             if frames:
                 self._link.write(b"".join(frames))
 
-    def _outgoing_frames(self) -> list[bytes]:
-        frames: list[bytes] = []
+    def _outgoing_frames(self) -> list[bytes | memoryview]:
+        """Return the next frames in pieces: joined once by whoever writes them, large data is copied once."""
+        frames: list[bytes | memoryview] = []
         rest = self._outgoing
         while rest and self._credit:
             piece = rest[: min(MAX_DATA, self._credit)]
             self._credit -= len(piece)
-            frames.append(encode(self.number, Kind.DATA, piece))
+            frames += (encode_header(self.number, Kind.DATA, len(piece)), piece)
             rest = rest[len(piece) :]
         self._outgoing = rest or None
         if self._outgoing is None:

@@ -13,9 +13,9 @@ A frame is a header of 12 bytes, little-endian, and a payload:
 Payloads of HELLO, CALL, RESULT, ERROR and BYE are fields: `u8 tag`, `u32 length`, value. A number is 8 bytes,
 signed, little-endian. A tag may repeat where the table says list. DATA is raw bytes (1 to MAX_DATA), CREDIT one u32.
 
-HELLO: VERSION, WORKDIR, ENV*, FLAGS (CONFINE), SPILL_DIR and SPILL_QUOTA (the guest makes that folder), HOME (used where
-the environment names none that is writable), SCRATCH (removed with all that is in it when the guest ends). Answer:
-VERSION, PID, UID, GID, WORKDIR (links resolved), HOME, SHELL (absent: the image has none), SPILL_DIR.
+HELLO: VERSION, WORKDIR, ENV*, FLAGS (CONFINE), SPILL_DIR and SPILL_QUOTA (the guest makes that folder), HOME (used
+where the environment names none that is writable), SCRATCH (removed with all that is in it when the guest ends). Its
+answer: VERSION, PID, UID, GID, WORKDIR (links resolved), HOME, SHELL (absent: the image has none), SPILL_DIR.
 
 The guest says nothing before the host's HELLO, so that no byte can be lost between attach and start. The guest answers
 with its HELLO, or with BYE and a MESSAGE when it cannot serve.
@@ -61,6 +61,7 @@ __all__ = (
     "decode_fields",
     "encode",
     "encode_fields",
+    "encode_header",
 )
 
 VERSION: Final = 1
@@ -225,6 +226,11 @@ class Frame:
     payload: bytes
 
 
+def encode_header(call: int, kind: Kind, length: int, channel: int = 0) -> bytes:
+    """Return what goes before a payload of `length` bytes, for those who do not want that copied."""
+    return _HEADER.pack(length, call, kind, channel, 0)
+
+
 def encode(call: int, kind: Kind, payload: bytes | bytearray | memoryview = b"", channel: int = 0) -> bytes:
     """Return the bytes of one frame.
 
@@ -234,7 +240,7 @@ def encode(call: int, kind: Kind, payload: bytes | bytearray | memoryview = b"",
     if len(payload) > MAX_PAYLOAD:
         message = f"a frame of {len(payload)} bytes is over the {MAX_PAYLOAD} that the guest takes"
         raise ValueError(message)
-    return b"".join((_HEADER.pack(len(payload), call, kind, channel, 0), payload))
+    return b"".join((encode_header(call, kind, len(payload), channel), payload))
 
 
 def encode_fields(fields: Iterable[tuple[Tag, int | bytes]]) -> bytes:

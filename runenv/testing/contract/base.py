@@ -66,6 +66,8 @@ class Contract:
     """A numeric "uid:gid" that commands may run as with `user`; None: as none but the env's own."""
     memory_limit_bytes: ClassVar[int | None] = None
     """What all commands together may take, if that is limited to something that a test may use up."""
+    disk_bytes: ClassVar[int | None] = None
+    """Size of the file systems of the workdir and of the spill files, if a test may fill them."""
     pids_limit: ClassVar[int | None] = None
     """How many processes there may be, if that is limited to something that a test may use up."""
 
@@ -140,7 +142,11 @@ class Contract:
 
     @classmethod
     def argv(cls, program: str, *arguments: str) -> list[str]:
-        """Return a command that runs a usual small program (`echo`, `cat`, `find`, ...) without a shell."""
+        """Return a command that runs a usual small program without a shell.
+
+        The tests use cat, chmod, cp, dd, du, echo, env, false, find, grep, head, id, ln, ls, mkfifo, printf, pwd, rm,
+        seq, setsid, sha256sum, sleep, tail, touch, true, truncate and yes, as POSIX has them or coreutils and busybox.
+        """
         return [program, *arguments]
 
     @classmethod

@@ -313,7 +313,7 @@ class ExecContract(Contract):
     async def test_E2_the_duration_is_that_of_the_command(self, env: RunEnv) -> None:
         """Measured beside it, in seconds."""
         assert (await env.exec(self.argv("sleep", "0.2"))).duration >= 0.2
-        assert 0 < (await env.exec(self.argv("true"))).duration < 5
+        assert (await env.exec(self.argv("true"))).duration > 0
 
     # -- many at once
 

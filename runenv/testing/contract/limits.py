@@ -6,7 +6,6 @@ Each test needs an ability that the subclass says its env has; without it the te
 from __future__ import annotations
 
 import asyncio
-import os
 import tempfile
 from functools import partial
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 
 from runenv.errors import EnvClosedError, EnvLostError
 from runenv.testing.contract.base import Contract, until
+from runenv.testing.contract.measure import MIB
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -29,7 +29,7 @@ FORK_BOMB = "f() { f | f & }; f"
 
 
 class LimitsContract(Contract):
-    """Memory, processes, isolation, and the end that nobody asked for."""
+    """Memory, disks, processes, isolation, and the end that nobody asked for."""
 
     # -- memory
 
@@ -47,6 +47,47 @@ class LimitsContract(Contract):
         killed = await env.exec(self.script("kill -9 $$"))
         assert (killed.oom_killed, killed.signal) == (False, "SIGKILL")
 
+    # -- disks
+
+    async def test_F3_a_full_disk_is_an_error_and_the_old_file_is_intact(self, env: RunEnv, folder: str) -> None:
+        """A write that does not fit, whole or as a stream, says so and leaves nothing of itself."""
+        if self.disk_bytes is None:
+            pytest.skip("the disk of this env is too large to be filled")
+        await env.write(f"{folder}/f", b"old")
+        await self._fill(env, folder)
+
+        async def pieces() -> AsyncIterator[bytes]:
+            for _ in range(8):
+                yield b"x" * MIB
+
+        for data in (b"x" * (8 * MIB), pieces()):
+            with pytest.raises(OSError, match="space") as caught:
+                await env.write(f"{folder}/f", data)
+            assert caught.value.filename == f"{folder}/f"
+        assert await env.read(f"{folder}/f") == b"old"
+        assert [entry.path for entry in await env.list(folder)] == ["f", "fill"]
+        await env.remove(f"{folder}/fill")
+        await env.write(f"{folder}/f", b"new")
+        assert await env.read(f"{folder}/f") == b"new"
+
+    async def test_O3_a_full_disk_never_fails_a_command(self) -> None:
+        """Where the output should be kept there is no room: the command goes on, and the marker says what is there."""
+        if self.disk_bytes is None:
+            pytest.skip("the disk of this env is too large to be filled")
+        async with self.make_env() as env:
+            spill_path = (await env.exec(self.argv("seq", "1", "100000"))).stdout.spill_path
+            assert spill_path is not None
+            place = spill_path.rsplit("/", 2)[0]
+            await self._fill(env, place)
+            result = await env.exec(self.argv("seq", "1", "1000000"))
+            assert (result.exit_code, result.stdout.truncated) == (0, True)
+            assert result.stdout.spilled_bytes < result.stdout.total_bytes == 6_888_896
+            assert ("its first" in result.stdout.text) is (result.stdout.spilled_bytes > 0)
+
+    async def _fill(self, env: RunEnv, folder: str) -> None:
+        full = await env.exec(self.argv("dd", "if=/dev/zero", "bs=1000000", f"of={folder}/fill"))
+        assert "space" in full.stderr.text
+
     # -- processes
 
     async def test_C109_a_fork_bomb_ends_with_its_command(self, env: RunEnv, marker: str) -> None:
@@ -56,7 +97,7 @@ class LimitsContract(Contract):
         async with self.make_env() as other:
             bomb = partial(other.exec, self.script(f"{FORK_BOMB}; sleep 60"), env={"MARKER": marker}, timeout=2)
             task = asyncio.ensure_future(bomb())
-            with anyio.fail_after(20):
+            with anyio.fail_after(30):
                 while not task.done():
                     assert (await env.exec(self.argv("echo", "ok"))).ok
                     await anyio.sleep(0.05)
@@ -108,8 +149,8 @@ class LimitsContract(Contract):
                 with pytest.raises(FileNotFoundError):
                     await env.stat(path)
         processes = [entry.path for entry in await env.list("/proc") if entry.path.isdigit()]
+        assert "1" in processes
         assert len(processes) < 50
-        assert (await env.exec(self.argv("cat", f"/proc/{os.getpid()}/cmdline"))).exit_code != 0 or os.getpid() < 1000
 
     async def test_C108_the_defaults_give_a_command_no_power(self, env: RunEnv) -> None:
         """No network but the loopback, no capabilities, no new privileges; and the user is not root."""
