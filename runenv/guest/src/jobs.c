@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,8 +30,8 @@ static struct job *take(struct job **first, struct job ***end) {
     return job;
 }
 
-static void *worker(void *unused) {
-    (void)unused;
+static void *worker(void *started) {
+    sem_post(started);
     for (;;) {
         pthread_mutex_lock(&lock);
         while (!waiting) pthread_cond_wait(&work, &lock);
@@ -55,11 +56,14 @@ int jobs_start(void) {
     sigset_t all, old;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
-    int started = 0;
-    for (pthread_t thread; started < THREADS && !pthread_create(&thread, &attributes, worker, NULL); started++) pthread_detach(thread);
+    int count = 0;
+    static sem_t started;
+    sem_init(&started, 0, 0);
+    for (pthread_t thread; count < THREADS && !pthread_create(&thread, &attributes, worker, &started); count++) pthread_detach(thread);
+    for (int i = 0; i < count; i++) sem_wait(&started); /* a fork must not meet a thread that is half made */
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     pthread_attr_destroy(&attributes);
-    return started && done_event >= 0 ? done_event : -1;
+    return count && done_event >= 0 ? done_event : -1;
 }
 
 void jobs_submit(struct job *job) {

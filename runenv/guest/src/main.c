@@ -186,11 +186,13 @@ static void prepare(void) {
 
 static void take_signals(void) {
     struct signalfd_siginfo info;
-    while (read(signals, &info, sizeof info) > 0)
-        if (info.ssi_signo != SIGCHLD) {
-            if (greeted) say_bye("the guest was told to stop by a signal", 0);
-            leave(0);
-        }
+    while (read(signals, &info, sizeof info) > 0) {
+        /* A container's first process is told to stop from outside of it, by a sender without a number here; what the
+         * commands send it does not count. */
+        if (info.ssi_signo == SIGCHLD || (getpid() == 1 && info.ssi_pid)) continue;
+        if (greeted) say_bye("the guest was told to stop by a signal", 0);
+        leave(0);
+    }
     reap();
 }
 
