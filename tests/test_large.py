@@ -100,7 +100,7 @@ async def test_F6_100_000_small_files_go_up_and_down(env: RunEnv, tmp_path: Path
 
 @pytest.mark.parametrize("in_tree", [False, True], ids=["as a file", "in a tree"])
 async def test_F6_a_file_over_4_GiB_goes_up_and_down(env: RunEnv, tmp_path: Path, in_tree: bool) -> None:  # noqa: FBT001
-    """Size and SHA-256 equal on all sides; memory flat; holes are holes again."""
+    """Size and SHA-256 equal on all sides; memory flat; in a tree, holes are holes again."""
     (tmp_path / "t").mkdir()
     make_sparse(tmp_path / "t/big")
     expected = sha256_of(tmp_path / "t/big")
@@ -112,4 +112,6 @@ async def test_F6_a_file_over_4_GiB_goes_up_and_down(env: RunEnv, tmp_path: Path
     assert (sent.files, sent.bytes) == (received.files, received.bytes) == (1, OVER_4_GIB)
     assert (await env.exec(["sha256sum", "t/big"])).stdout.text.split()[0] == expected
     assert sha256_of(tmp_path / "back/big") == expected
-    assert blocks_of(tmp_path / "back/big") < 64 * MIB
+    if in_tree:
+        assert blocks_of(tmp_path / "back/big") < 64 * MIB
+    (tmp_path / "back/big").unlink()

@@ -121,9 +121,14 @@ class LimitsContract(Contract):
             pytest.skip("the processes of this env have no limit")
         async with self.make_env() as env:
             await env.exec(self.script(f"i=0; while [ $i -lt {self.pids_limit} ]; do sleep 60 & i=$((i+1)); done"))
-            result = await env.exec(self.argv("echo", "no"))
-            assert (result.exit_code, result.stdout.data) == (126, b"")
-            assert "pids limit" in result.stderr.text
+            # The end of that shell made room for one or two.
+            tries = [env.exec(self.argv("sleep", "60"), timeout=1) for _ in range(8)]
+            results = await asyncio.gather(*tries)
+            refused = [result for result in results if not result.timed_out]
+            assert len(refused) >= len(tries) // 2
+            for result in refused:
+                assert (result.exit_code, result.stdout.data) == (126, b"")
+                assert "pids limit" in result.stderr.text
 
     async def test_E2_a_command_that_kills_all_it_can_is_a_result(self, marker: str) -> None:
         """`kill -9 -1` takes its supervisor too: that is said on stderr, nothing is left, and the env goes on."""
