@@ -42,7 +42,7 @@ TABLE: Final = (
     Rule(PROTOCOLS, own=VALUES + PROTOCOLS, libraries=("pydantic", "pydantic_core", "yaml")),
     Rule(GUEST, own=VALUES + PROTOCOLS + GUEST, libraries=("anyio",)),
     Rule(
-        ("runenv.envs.engine", "runenv.envs.faults"),
+        ("runenv.envs.docker.engine", "runenv.envs.docker.faults"),
         own=VALUES + PROTOCOLS + GUEST + ENVS,
         libraries=("anyio", "tenacity", *DOCKER_SDK),
     ),
@@ -85,11 +85,11 @@ def test_a_module_imports_what_its_level_may(module: str) -> None:
 
 def test_no_backend_imports_another() -> None:
     """The local env knows nothing of Docker, and the other way round."""
-    local, docker = "runenv.envs.local", "runenv.envs.docker"
+    local, docker = "runenv.envs.local", "runenv.envs.docker.env"
     assert docker not in reached(local)
     assert local not in reached(docker)
-    assert "runenv.envs.engine" not in reached(local)
-    assert "runenv.envs.engine" in reached(docker)
+    assert "runenv.envs.docker.engine" not in reached(local)
+    assert "runenv.envs.docker.engine" in reached(docker)
 
 
 def reached(module: str) -> set[str]:

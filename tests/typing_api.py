@@ -29,7 +29,7 @@ from runenv import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from runenv.envs.docker import DockerEnv
+    from runenv.envs.docker.env import DockerEnv
     from runenv.envs.local import LocalEnv
 
 

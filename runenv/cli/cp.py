@@ -175,8 +175,8 @@ async def _is_folder(env: RunEnv, place: _Place) -> bool:
 
 async def _check_volume(config: DockerConfig, name: str) -> None:
     """Refuse to read from a volume that is not there; mounting it would make it."""
-    from runenv.envs.engine import Engine
-    from runenv.envs.faults import EngineFault
+    from runenv.envs.docker.engine import Engine
+    from runenv.envs.docker.faults import EngineFault
 
     engine = await Engine.connect(config.engine)
     try:

@@ -29,7 +29,7 @@ from runenv.errors import EnvStartError, RunEnvError
 from runenv.guest import MACHINES, guest_binary
 
 if TYPE_CHECKING:
-    from runenv.envs.engine import Engine
+    from runenv.envs.docker.engine import Engine
 
 __all__ = ("Check", "check_docker", "check_local", "doctor_command")
 
@@ -190,7 +190,7 @@ async def check_docker(image: str | None = None) -> list[Check]:
     Args:
         image: which one should work; the configuration's default unless given.
     """
-    from runenv.envs.engine import Engine  # loads the SDK
+    from runenv.envs.docker.engine import Engine  # loads the SDK
 
     try:
         engine = await Engine.connect()
@@ -229,7 +229,7 @@ def _check_limits(missing: Sequence[str], cgroup: str) -> Check:
 
 
 async def _check_guest_volume(engine: "Engine") -> Check:
-    from runenv.envs.sweep import GUEST_VOLUME_PREFIX
+    from runenv.envs.docker.sweep import GUEST_VOLUME_PREFIX
 
     try:
         binary = await anyio.to_thread.run_sync(guest_binary, engine.facts.machine)
@@ -265,7 +265,7 @@ async def _check_image(engine: "Engine", asked: str | None) -> tuple[Check, str 
 
 
 async def _has(engine: "Engine", image: str) -> bool:
-    from runenv.envs.faults import EngineFault
+    from runenv.envs.docker.faults import EngineFault
 
     try:
         await engine.call(lambda client: client.inspect_image(image))
@@ -276,8 +276,8 @@ async def _has(engine: "Engine", image: str) -> bool:
 
 async def _registry_refusal(engine: "Engine", image: str) -> str | None:
     """Ask the image's registry, through the engine; None when it has it."""
-    from runenv.envs.engine import check, url
-    from runenv.envs.faults import EngineFault
+    from runenv.envs.docker.engine import check, url
+    from runenv.envs.docker.faults import EngineFault
 
     def ask(client: Any) -> None:  # noqa: ANN401 - the SDK's client, whose stubs lack half of it
         # Not the SDK's method: it waits a minute for an engine that waits for a registry.

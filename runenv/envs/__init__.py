@@ -1,6 +1,6 @@
 """Envs: the places where commands run, one backend a module, each imported when it is first used.
 
-`open_env` is the only door for callers; below it are `local.py` and `docker.py` on top of `guested.py`.
+`open_env` is the only door for callers; below it are `local.py` and `docker`, on top of `guested`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ("open_env",)
 
-_BACKENDS: Final = {"local": ("runenv.envs.local", "LocalEnv"), "docker": ("runenv.envs.docker", "DockerEnv")}
+_BACKENDS: Final = {"local": ("runenv.envs.local", "LocalEnv"), "docker": ("runenv.envs.docker.env", "DockerEnv")}
 """Module and class by the `kind` of a configuration."""
 
 

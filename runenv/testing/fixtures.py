@@ -28,8 +28,8 @@ import pytest
 
 from runenv.config import DockerConfig, LocalConfig
 from runenv.envs import open_env
-from runenv.envs.engine import Engine
-from runenv.envs.images import get_image
+from runenv.envs.docker.engine import Engine
+from runenv.envs.docker.images import get_image
 from runenv.errors import EnvStartError
 from runenv.sync import open_env_sync
 

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runenv.envs import carriers
-from runenv.envs.carriers import Carrier, Ssh, open_carrier
-from runenv.envs.endpoint import Endpoint
+from runenv.envs.docker import carriers
+from runenv.envs.docker.carriers import Carrier, Ssh, open_carrier
+from runenv.envs.docker.endpoint import Endpoint
 from runenv.errors import EnvStartError
 from tests.envs.engines import PATIENCE, fake_ssh, until, wait_until
 

@@ -18,8 +18,8 @@ import docker.errors
 import pytest
 
 from runenv.config import BindMount, TmpfsMount, VolumeMount
-from runenv.envs import mounts as mounts_module
 from runenv.envs import open_env
+from runenv.envs.docker import mounts as mounts_module
 from runenv.errors import ConfigError, EnvClosedError, EnvStartError
 from tests.envs.engines import (
     BASE,
@@ -323,7 +323,7 @@ async def test_a_guest_for_another_processor_is_told_by_the_kernels_words(
         assert machine
         return wrong
 
-    monkeypatch.setattr("runenv.envs.volumes.guest_binary", guest_binary)
+    monkeypatch.setattr("runenv.envs.docker.volumes.guest_binary", guest_binary)
     try:
         with anyio.fail_after(10), pytest.raises(EnvStartError, match="exec format error"):
             await open_env(mark.config()).__aenter__()

@@ -19,17 +19,17 @@ import pytest
 
 from runenv.config import BindMount, VolumeMount
 from runenv.envs import open_env
-from runenv.envs import sweep as sweep_module
-from runenv.envs.container import Container
-from runenv.envs.engine import Engine
-from runenv.envs.sweep import LABEL_KIND, LABEL_OWNER, prune, sweep
+from runenv.envs.docker import sweep as sweep_module
+from runenv.envs.docker.container import Container
+from runenv.envs.docker.engine import Engine
+from runenv.envs.docker.sweep import LABEL_KIND, LABEL_OWNER, prune, sweep
 from runenv.errors import EnvLostError, EnvStartError
 from tests.envs.engines import BASE, PATIENCE, ROOT, STATIC, Listener, Marked, owner_process, until, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from runenv.envs.docker import DockerEnv
+    from runenv.envs.docker.env import DockerEnv
 
 pytestmark = [pytest.mark.anyio, pytest.mark.docker]
 
@@ -93,7 +93,7 @@ async def test_C068_a_paused_container_ends_by_the_commands_deadline(
     mark: Marked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The guest cannot keep it, so the host's backstop does."""
-    monkeypatch.setattr("runenv.envs.guested.BACKSTOP", 0.5)
+    monkeypatch.setattr("runenv.envs.guested.env.BACKSTOP", 0.5)
     env: DockerEnv = open_env(mark.config())  # type: ignore[assignment]
     async with env:
         name = await name_of(mark)
@@ -107,7 +107,7 @@ async def test_an_engine_that_hangs_does_not_hang_the_close(
     mark: Marked, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its connections are there and nothing moves: closing ends in bounded time and says what it could not do."""
-    monkeypatch.setattr("runenv.envs.docker.STOP_SECONDS", 0.5)
+    monkeypatch.setattr("runenv.envs.docker.env.STOP_SECONDS", 0.5)
     with Listener() as listener:
         env = open_env(mark.config(engine=f"tcp://127.0.0.1:{listener.port}"))
         await env.__aenter__()
@@ -230,8 +230,8 @@ def test_C070_every_other_end_of_the_owner_removes_the_container_too(mark: Marke
 def stopping(where: str) -> str:
     """A program that reports, and hangs, at one step of the start."""
     return f"""
-        from runenv.envs.container import Container
-        from runenv.envs import images, docker
+        from runenv.envs.docker.container import Container
+        from runenv.envs.docker import images, env as docker
 
         async def stop_here(*_, **__):
             say("now")

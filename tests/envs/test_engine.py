@@ -15,12 +15,12 @@ import anyio.lowlevel
 import pytest
 
 from runenv.config import DockerConfig, LocalConfig
-from runenv.envs import engine as engine_module
 from runenv.envs import open_env
-from runenv.envs.endpoint import Endpoint, find_endpoint, ssh_command
-from runenv.envs.engine import Engine
-from runenv.envs.faults import EngineFault
-from runenv.envs.images import get_image
+from runenv.envs.docker import engine as engine_module
+from runenv.envs.docker.endpoint import Endpoint, find_endpoint, ssh_command
+from runenv.envs.docker.engine import Engine
+from runenv.envs.docker.faults import EngineFault
+from runenv.envs.docker.images import get_image
 from runenv.errors import EnvStartError
 from tests.envs.engines import (
     BASE,
@@ -235,7 +235,7 @@ async def test_C066_a_socket_that_may_not_be_used_names_the_group(
     def refuse(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("runenv.envs.engine._UnixConnection.connect", refuse)
+    monkeypatch.setattr("runenv.envs.docker.engine._UnixConnection.connect", refuse)
     with pytest.raises(EnvStartError, match="permission denied; join the group docker"):
         await Engine.connect(f"unix://{tmp_path}/docker.sock")
 
@@ -260,7 +260,7 @@ async def test_C074_an_env_opens_through_the_current_context(
     """A context that points to the live socket under another name, with nothing at the default place."""
     (docker_config / "live.sock").symlink_to(SOCKET)
     add_context(docker_config, "live", f"unix://{docker_config}/live.sock")
-    monkeypatch.setattr("runenv.envs.endpoint.DEFAULT_SOCKET", "/nonexistent")
+    monkeypatch.setattr("runenv.envs.docker.endpoint.DEFAULT_SOCKET", "/nonexistent")
     async with open_env(mark.config()) as env:
         assert (await env.exec("echo hi")).stdout.text == "hi\n"
         assert env.describe()["engine"] == f"unix://{docker_config}/live.sock"

@@ -14,7 +14,7 @@ import pytest
 from pydantic import SecretStr
 
 from runenv.config import LocalConfig
-from runenv.envs.guested import GuestedEnv
+from runenv.envs.guested.env import GuestedEnv
 from runenv.errors import ConfigError, EnvClosedError, EnvLostError, LimitError
 from runenv.guest.frames import (
     VERSION,
@@ -235,7 +235,7 @@ async def test_a_download_whose_answer_cannot_be_right_leaves_no_file(
 
 async def test_a_folder_beyond_all_bounds_is_a_limit_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """The host holds no more of it."""
-    monkeypatch.setattr("runenv.envs.guested.MAX_LIST_BYTES", 40)
+    monkeypatch.setattr("runenv.envs.guested.env.MAX_LIST_BYTES", 40)
     record = struct.pack("<IQqIIHH", 0, 0, 0, 0, 0, 2, 0) + b"ab"
     async with ScriptedEnv(LIST=[(Kind.DATA, record * 2)]) as env:
         with pytest.raises(LimitError, match="entries of 'd'"):

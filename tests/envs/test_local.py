@@ -22,9 +22,9 @@ from pydantic import SecretStr
 
 from runenv.config import LocalConfig
 from runenv.env import RunEnv
-from runenv.envs import guested as guested_module
 from runenv.envs import local as local_module
 from runenv.envs import open_env
+from runenv.envs.guested import env as guested_module
 from runenv.envs.local import LocalEnv
 from runenv.errors import ConfigError, EnvClosedError, EnvError, EnvLostError, EnvStartError
 from runenv.types import DEFAULT

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runenv.envs.replies import EntryReader, entry_of, exec_result, refused_of, signal_name
+from runenv.envs.guested.replies import EntryReader, entry_of, exec_result, refused_of, signal_name
 from runenv.guest.frames import Fields, Flag, FrameError, Tag, decode_fields
 from runenv.types import ExecResult, FileInfo, Output, Refused
 

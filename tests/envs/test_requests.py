@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from runenv.envs.requests import MAX_KEPT_BYTES, Request, exec_request, path_bytes, pattern_fields, variable
+from runenv.envs.guested.requests import MAX_KEPT_BYTES, Request, exec_request, path_bytes, pattern_fields, variable
 from runenv.guest.frames import Flag, Tag
 
 

@@ -549,7 +549,7 @@ def test_an_empty_file_has_no_data(start: Start) -> None:
     """C036: not one DATA frame, which would be empty."""
     guest = start()
     guest.call(Verb.PUT, (Tag.PATH, b"empty"))
-    seen = []
+    seen: list[frames.Frame] = []
     call = guest.start(Verb.GET, [(Tag.PATH, b"empty")])
     while guest.answers[call].kind is None:
         guest.pump(on_frame=seen.append)

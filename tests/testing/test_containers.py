@@ -64,9 +64,7 @@ def sandbox(**settings: Any) -> RunEnvContainer:
 
 def mine(client: Any, word: str) -> list[Any]:
     """Return the containers that carry a word as their label."""
-    found: list[Any] = client.containers.list(
-        all=True, filters={"label": f"test={word}"}, ignore_removed=True
-    )
+    found: list[Any] = client.containers.list(all=True, filters={"label": f"test={word}"}, ignore_removed=True)
     return found
 
 

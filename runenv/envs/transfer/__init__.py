@@ -1,7 +1,7 @@
 """Trees between host and env, safe in both directions: folders of this host to and from tar streams.
 
 `pack` reads a host folder for an upload, `unpack` writes one from a download. Both block and belong into a worker
-thread, started by the env (`guested.py`), whose guest is at the stream's other end. Single files do not come this way.
+thread, started by the env (`guested`), whose guest is at the stream's other end. Single files do not come this way.
 `tar.py` knows the stream, `globs.py` the patterns, `folders.py` how to walk without following links.
 """
 

@@ -1,4 +1,4 @@
-"""What the guest answered, checked and made into the package's values. Pure; used by `guested.py`.
+"""What the guest answered, checked and made into the package's values. Pure; used by `env.py`.
 
 The guest is not trusted: everything here raises `FrameError` for an answer that no honest guest gives.
 """

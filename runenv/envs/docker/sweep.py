@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
-from runenv.envs.container import CONFLICT, NOT_FOUND
-from runenv.envs.engine import Client, faults, json_of, url
-from runenv.envs.faults import EngineFault
+from runenv.envs.docker.container import CONFLICT, NOT_FOUND
+from runenv.envs.docker.engine import Client, faults, json_of, url
+from runenv.envs.docker.faults import EngineFault
 
 if TYPE_CHECKING:
-    from runenv.envs.engine import Engine
+    from runenv.envs.docker.engine import Engine
 
 __all__ = (
     "GUEST_VOLUME_PREFIX",

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
-from runenv.envs.endpoint import ssh_command, ssh_environment
-from runenv.envs.threads import in_thread
+from runenv.envs.docker.endpoint import ssh_command, ssh_environment
+from runenv.envs.docker.threads import in_thread
 from runenv.errors import EnvStartError
 from runenv.guest.forks import keep_from_children
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from runenv.envs.endpoint import Endpoint
+    from runenv.envs.docker.endpoint import Endpoint
 
 __all__ = ("Carrier", "Ssh", "SshError", "open_carrier")
 

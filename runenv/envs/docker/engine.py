@@ -27,17 +27,17 @@ from docker.tls import TLSConfig
 from docker.transport import UnixHTTPAdapter
 from docker.transport.unixconn import UnixHTTPConnection, UnixHTTPConnectionPool
 
-from runenv.envs.carriers import Ssh, open_carrier
-from runenv.envs.endpoint import Endpoint, find_endpoint
-from runenv.envs.faults import EngineFault, attempt, refusal, way_fault
-from runenv.envs.threads import MAX_THREADS, in_thread
+from runenv.envs.docker.carriers import Ssh, open_carrier
+from runenv.envs.docker.endpoint import Endpoint, find_endpoint
+from runenv.envs.docker.faults import EngineFault, attempt, refusal, way_fault
+from runenv.envs.docker.threads import MAX_THREADS, in_thread
 from runenv.errors import EnvError, EnvStartError, translate
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Generator, Mapping
 
-    from runenv.envs.carriers import Carrier
+    from runenv.envs.docker.carriers import Carrier
 
 __all__ = ("Client", "Engine", "EngineFacts", "check", "faults", "fetch_image", "json_of", "url")
 

@@ -2,7 +2,7 @@
 
 The container lives exactly as long as its owner: when this process ends, in whatever way, the stream ends, the guest
 exits and the engine removes the container. Nothing of the host is in it unless the configuration says so. Above it is
-`open_env`; below it are the engine's modules, which know no configuration, and `guested.py` with the verbs.
+`open_env`; below it are the engine's modules, which know no configuration, and `envs/guested` with the verbs.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from runenv.envs.container import GUEST_FOLDER, GUEST_PROGRAM, Container, Folder, GuestMissingError
-from runenv.envs.engine import Engine
-from runenv.envs.faults import EngineFault
-from runenv.envs.guested import GuestedEnv
-from runenv.envs.images import get_image
-from runenv.envs.mounts import check_mounts, verify_bind
-from runenv.envs.sweep import LABEL_ID, LABEL_KIND, LABEL_OWNER, owner, sweep
-from runenv.envs.threads import in_thread
-from runenv.envs.volumes import give_volumes, provide_guest
+from runenv.envs.docker.container import GUEST_FOLDER, GUEST_PROGRAM, Container, Folder, GuestMissingError
+from runenv.envs.docker.engine import Engine
+from runenv.envs.docker.faults import EngineFault
+from runenv.envs.docker.images import get_image
+from runenv.envs.docker.mounts import check_mounts, verify_bind
+from runenv.envs.docker.sweep import LABEL_ID, LABEL_KIND, LABEL_OWNER, owner, sweep
+from runenv.envs.docker.threads import in_thread
+from runenv.envs.docker.volumes import give_volumes, provide_guest
+from runenv.envs.guested.env import GuestedEnv
 from runenv.errors import ConfigError, EnvStartError
 from runenv.guest.frames import Tag
 from runenv.guest.link import Link
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from runenv.config import DockerConfig
-    from runenv.envs.carriers import Carrier
-    from runenv.envs.images import Image
-    from runenv.envs.requests import Request
+    from runenv.envs.docker.carriers import Carrier
+    from runenv.envs.docker.images import Image
+    from runenv.envs.guested.requests import Request
 
 __all__ = ("DockerEnv",)
 

@@ -12,7 +12,7 @@ import requests
 import tenacity
 import urllib3
 
-from runenv.envs.carriers import SshError
+from runenv.envs.docker.carriers import SshError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -1,7 +1,7 @@
 """Images: is it there, which processor is it for, and fetching it.
 
 Whoever asks for an image that is being fetched waits for that one pull, whichever event loop of the process started it.
-Above it is `docker.py`; below it `engine.py`.
+Above it is `env.py`; below it `engine.py`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from runenv.envs.engine import Client, fetch_image
-from runenv.envs.faults import EngineFault, attempt
+from runenv.envs.docker.engine import Client, fetch_image
+from runenv.envs.docker.faults import EngineFault, attempt
 from runenv.errors import EnvStartError, translate
 
 if TYPE_CHECKING:
-    from runenv.envs.endpoint import Endpoint
-    from runenv.envs.engine import Engine
+    from runenv.envs.docker.endpoint import Endpoint
+    from runenv.envs.docker.engine import Engine
 
 __all__ = ("Image", "get_image")
 

@@ -1,4 +1,4 @@
-"""What callers ask for, checked and put into the fields of a CALL. Pure; used by `guested.py`."""
+"""What callers ask for, checked and put into the fields of a CALL. Pure; used by `env.py`."""
 
 from __future__ import annotations
 

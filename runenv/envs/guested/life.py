@@ -2,7 +2,7 @@
 
 `Life` holds what a backend has to do and what happens around it: a start that fails or is cancelled leaves nothing
 behind, a close goes through whoever cancels its caller, and calls before, after or from another event loop are told so.
-Above it is `guested.py`, which adds the verbs; below are the link and `requests.py`.
+Above it is `env.py`, which adds the verbs; below are the link and `requests.py`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import asyncio
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
-from runenv.envs.bridge import outlast
-from runenv.envs.requests import variable
+from runenv.envs.guested.bridge import outlast
+from runenv.envs.guested.requests import variable
 from runenv.errors import ConfigError, EnvClosedError, EnvError
 from runenv.guest.frames import FrameError, Tag
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pydantic import SecretStr
 
-    from runenv.envs.requests import Request
+    from runenv.envs.guested.requests import Request
     from runenv.guest.link import Link
 
 __all__ = ("GuestedConfig", "Life")

@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Final, Self
 
 import anyio
 
-from runenv.envs import moves
-from runenv.envs.bridge import outlast
-from runenv.envs.life import Life
-from runenv.envs.replies import MAX_NUMBER, EntryReader, entry_of, exec_result, number
-from runenv.envs.requests import exec_request, path_bytes, pattern_fields
-from runenv.envs.threads import in_thread
+from runenv.envs.docker.threads import in_thread
+from runenv.envs.guested import moves
+from runenv.envs.guested.bridge import outlast
+from runenv.envs.guested.life import Life
+from runenv.envs.guested.replies import MAX_NUMBER, EntryReader, entry_of, exec_result, number
+from runenv.envs.guested.requests import exec_request, path_bytes, pattern_fields
 from runenv.errors import EnvError, LimitError
 from runenv.guest.frames import Channel, Flag, FrameError, Tag, Verb
 from runenv.types import DEFAULT
@@ -33,8 +33,8 @@ from runenv.types import DEFAULT
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 
-    from runenv.envs.life import GuestedConfig
-    from runenv.envs.requests import Request
+    from runenv.envs.guested.life import GuestedConfig
+    from runenv.envs.guested.requests import Request
     from runenv.guest.call import Call
     from runenv.guest.frames import Fields
     from runenv.guest.link import Link

@@ -2,7 +2,7 @@
 
 An engine resolves a mount's source on its own host. Where this process runs in a container, or the engine elsewhere,
 that can be another folder of the same name: everything would look fine, and be wrong. So each mount is proved at start.
-Above it is `docker.py`; the proof goes through the env's own file verbs.
+Above it is `env.py`; the proof goes through the env's own file verbs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from runenv.envs.threads import in_thread
+from runenv.envs.docker.threads import in_thread
 from runenv.errors import ConfigError, EnvStartError, LimitError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from runenv.config import BindMount, Mount
     from runenv.env import RunEnv
-    from runenv.envs.endpoint import Endpoint
+    from runenv.envs.docker.endpoint import Endpoint
 
 __all__ = ("check_mounts", "verify_bind")
 

@@ -1,7 +1,7 @@
 """Uploads and downloads: files of this host to and from a guest, as streams of flat memory.
 
 Single files are sent as they are; folders go through `transfer.py` as tar streams. Both run in a worker thread, and so
-does the caller's progress function. Used by `guested.py`, which decides which of the two a path is.
+does the caller's progress function. Used by `env.py`, which decides which of the two a path is.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
 from runenv.envs import transfer
-from runenv.envs.bridge import receive_into, send_from
-from runenv.envs.replies import MAX_REFUSED, entry_of, number, refused_of
-from runenv.envs.requests import path_bytes, pattern_fields
+from runenv.envs.guested.bridge import receive_into, send_from
+from runenv.envs.guested.replies import MAX_REFUSED, entry_of, number, refused_of
+from runenv.envs.guested.requests import path_bytes, pattern_fields
 from runenv.guest.frames import FrameError, Tag, Verb
 from runenv.types import Refused, TransferResult
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from runenv.envs.replies import Entry
-    from runenv.envs.requests import Request
+    from runenv.envs.guested.replies import Entry
+    from runenv.envs.guested.requests import Request
     from runenv.guest.frames import Fields
     from runenv.guest.link import Link
     from runenv.types import Progress

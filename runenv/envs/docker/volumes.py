@@ -1,7 +1,7 @@
 """Volumes: the one that brings the guest into containers, and named ones that an env's user must be able to write.
 
 Both are filled through the archive API of a container that is made and never started, which works for remote and
-rootless engines too, and for containers with a read-only root. Above it is `docker.py`; below it `container.py`.
+rootless engines too, and for containers with a read-only root. Above it is `env.py`; below it `container.py`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from runenv.envs.container import GUEST_FOLDER, GUEST_PROGRAM, NOT_FOUND, give_folders, remove_container
-from runenv.envs.engine import Client, faults
-from runenv.envs.faults import EngineFault
-from runenv.envs.sweep import GUEST_VOLUME_PREFIX, LABEL_KIND, LABEL_OWNER, owner
-from runenv.envs.threads import in_thread
+from runenv.envs.docker.container import GUEST_FOLDER, GUEST_PROGRAM, NOT_FOUND, give_folders, remove_container
+from runenv.envs.docker.engine import Client, faults
+from runenv.envs.docker.faults import EngineFault
+from runenv.envs.docker.sweep import GUEST_VOLUME_PREFIX, LABEL_KIND, LABEL_OWNER, owner
+from runenv.envs.docker.threads import in_thread
 from runenv.errors import EnvStartError, translate
 from runenv.guest import guest_binary
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
     from pathlib import Path
 
-    from runenv.envs.container import Folder
-    from runenv.envs.engine import Engine
-    from runenv.envs.images import Image
+    from runenv.envs.docker.container import Folder
+    from runenv.envs.docker.engine import Engine
+    from runenv.envs.docker.images import Image
 
 __all__ = ("give_volumes", "provide_guest")
 

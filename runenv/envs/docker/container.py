@@ -1,6 +1,6 @@
 """One container on the engine: made, attached to, started, asked how it is, removed.
 
-Knows neither link nor configuration. Above it is `docker.py`; below it `engine.py`.
+Knows neither link nor configuration. Above it is `env.py`; below it `engine.py`.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from runenv.envs.engine import Client, check, faults, json_of, url
-from runenv.envs.faults import EngineFault
-from runenv.envs.threads import in_thread
+from runenv.envs.docker.engine import Client, check, faults, json_of, url
+from runenv.envs.docker.faults import EngineFault
+from runenv.envs.docker.threads import in_thread
 from runenv.errors import EnvStartError, translate
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Sequence
 
-    from runenv.envs.carriers import Carrier
-    from runenv.envs.engine import Engine
+    from runenv.envs.docker.carriers import Carrier
+    from runenv.envs.docker.engine import Engine
 
 __all__ = (
     "GUEST_FOLDER",
