@@ -509,6 +509,16 @@ async def test_a_killed_guest_is_a_lost_env_with_the_reason(env: LocalEnv, tempo
     assert list(temporary.iterdir()) == []
 
 
+async def test_zeros_take_no_room_on_the_host(env: LocalEnv, tmp_path: Path) -> None:
+    """F6: a sparse file comes back as one, to its last byte."""
+    await env.exec("printf begin > sparse; truncate -s 20M sparse; printf end >> sparse; truncate -s 30M sparse")
+    await env.download("sparse", tmp_path / "sparse")
+    got = (tmp_path / "sparse").read_bytes()
+    assert len(got) == 30 << 20
+    assert got.rstrip(b"\0") == b"begin" + bytes((20 << 20) - 5) + b"end"
+    assert (tmp_path / "sparse").stat().st_blocks * 512 < 4 << 20
+
+
 async def test_the_end_of_this_process_ends_the_commands(temporary: Path) -> None:
     """SIGKILL leaves no time for anything: the guest sees the end of its socket, and takes the temporary folder too."""
     program = """

@@ -37,6 +37,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _PIECE_BYTES: Final = 256 * 1024
+_HOLE_BYTES: Final = 4096
+"""Zeros of at least this length are left out of a file on the host, which then takes no room for them."""
 _PERMISSIONS: Final = 0o777
 _SPECIAL_BITS: Final = stat.S_ISUID | stat.S_ISGID | stat.S_ISVTX
 _TYPES: Final = {
@@ -207,10 +209,13 @@ class _Incoming:
     def _copy(self, read: Callable[[int], bytes], descriptor: int) -> int:
         done = 0
         while piece := read(_PIECE_BYTES):
-            rest = memoryview(piece)
+            done += len(piece)
+            is_hole = len(piece) >= _HOLE_BYTES and not piece.strip(b"\0")
+            if is_hole:
+                os.lseek(descriptor, done, os.SEEK_SET)
+            rest = memoryview(b"" if is_hole else piece)
             while rest:
                 rest = rest[_named(self.target, os.write, descriptor, rest) :]
-            done += len(piece)
             if self.progress is not None:
                 self.progress(done, max(done, self.size) if self.size else None)
         return done
@@ -218,6 +223,7 @@ class _Incoming:
     def _finish(self, descriptor: int, done: int) -> Entry:
         if self.entry is None or self.total != done:
             raise FrameError(f"it sent {done} bytes and says {self.total}")
+        os.ftruncate(descriptor, done)  # it may end with a hole
         os.fchmod(descriptor, self.entry.mode & _PERMISSIONS)
         os.utime(descriptor, ns=(self.entry.mtime_ns, self.entry.mtime_ns))
         return self.entry
