@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,6 +18,12 @@ if TYPE_CHECKING:
 def anyio_backend() -> str:
     """The envs need asyncio itself, not only anyio."""
     return "asyncio"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def interrupts_arrive() -> None:
+    """A shell starts what it runs in the background with Ctrl-C ignored, and programs that we start would inherit it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -183,10 +183,17 @@ class Link(asyncio.Protocol):
             await asyncio.wait((self._explaining,), timeout=EXPLAIN_TIMEOUT)
         return self.error()
 
-    def lose(self, reason: str) -> None:
-        """Give the guest up: every open and later call raises `EnvLostError`, and the stream is cut."""
+    def lose(self, reason: str, *, ask: bool = False) -> None:
+        """Give the guest up: every open and later call raises `EnvLostError`, and the stream is cut.
+
+        Args:
+            reason: what is known, a clause.
+            ask: have `explain` say why, for a guest that is merely silent.
+        """
         if self._end is None:
             self._finish(EnvLostError, reason)
+            if ask and self._explain is not None:
+                self._look_for_reason(self._explain)
         if self._transport is not None:
             self._transport.abort()
 
@@ -320,7 +327,7 @@ class Link(asyncio.Protocol):
         if self._end is not None or not self._calls:
             return
         if self._unanswered >= MAX_UNANSWERED:
-            self.lose(f"the guest has been silent for {MAX_UNANSWERED * PING_INTERVAL:g} s")
+            self.lose(f"the guest has been silent for {MAX_UNANSWERED * PING_INTERVAL:g} s", ask=True)
             return
         self._unanswered += 1
         self._pings += 1

@@ -98,9 +98,8 @@ async def test_C068_a_paused_container_ends_by_the_commands_deadline(
     async with env:
         name = await name_of(mark)
         await asyncio.to_thread(subprocess.run, ["docker", "pause", name], check=True, capture_output=True)
-        with anyio.fail_after(10), pytest.raises(EnvLostError):
+        with anyio.fail_after(10), pytest.raises(EnvLostError, match="the container is paused"):
             await env.exec("true", timeout=0.5)
-        assert await env._explain_loss() == "the container is paused"
 
 
 async def test_an_engine_that_hangs_does_not_hang_the_close(

@@ -15,6 +15,7 @@ import asyncio
 import stat
 from collections.abc import AsyncIterable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
@@ -97,7 +98,11 @@ class GuestedEnv(Life):
         if user is not None:
             link = await self._link_for(user)
         with self._distrust(link), link.call(Verb.EXEC, fields, stdin) as call:
-            backstop = None if limit is None else link.loop.call_later(limit + BACKSTOP, link.lose, _OVERDUE)
+            backstop = (
+                None
+                if limit is None
+                else link.loop.call_later(limit + BACKSTOP, partial(link.lose, _OVERDUE, ask=True))
+            )
             try:
                 stdout, stderr = await _output(call, keep)
                 result = await call.result()
@@ -119,7 +124,7 @@ class GuestedEnv(Life):
             await outlast(ended, BACKSTOP)
         finally:
             if not ended.done():
-                link.lose(f"the guest did not end a cancelled command within {BACKSTOP:g} s")
+                link.lose(f"the guest did not end a cancelled command within {BACKSTOP:g} s", ask=True)
 
     # -- files
 
