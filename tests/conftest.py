@@ -22,7 +22,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="session", autouse=True)
 def interrupts_arrive() -> None:
-    """A shell starts what it runs in the background with Ctrl-C ignored, and programs that we start would inherit it."""
+    """A shell starts its background jobs with Ctrl-C ignored, and the programs that we start would inherit that."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
