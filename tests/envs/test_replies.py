@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import partial
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from runenv.envs.guested.replies import EntryReader, entry_of, exec_result, refused_of, signal_name
@@ -121,6 +121,7 @@ def test_a_result_without_a_part_is_refused(missing: Tag) -> None:
         exec_result({tag: value for tag, value in OK.items() if tag != missing}, b"", b"", max_chars=1000)
 
 
+@example({Tag.OUT_TOTAL: 2}, b"\n")
 @given(st.dictionaries(st.sampled_from([*OK, Tag.SIGNAL, Tag.FLAGS]), st.integers(-2, 300)), st.binary(max_size=50))
 def test_any_numbers_give_a_result_or_are_refused(fields: Fields, output: bytes) -> None:
     """Nothing else is raised, whatever a guest invents."""

@@ -122,15 +122,18 @@ def _output(fields: Fields, kept: bytes | bytearray, tags: _StreamTags, max_char
     if spill is not None and (not isinstance(spill, bytes) or not 0 < len(spill) <= _MAX_PATH_BYTES or b"\0" in spill):
         raise FrameError("an answer with a path that is none")
     whole = memoryview(kept)
-    return render(
-        bytes(whole[:head]),
-        bytes(whole[head:]),
-        total_bytes=total,
-        total_lines=number(fields, tags.lines, high=total + 1),
-        max_chars=max_chars,
-        spill_path=None if spill is None else spill.decode("utf-8", "surrogateescape"),
-        spilled_bytes=number(fields, tags.spilled, high=total, default=0),
-    )
+    try:
+        return render(
+            bytes(whole[:head]),
+            bytes(whole[head:]),
+            total_bytes=total,
+            total_lines=number(fields, tags.lines, high=total + 1),
+            max_chars=max_chars,
+            spill_path=None if spill is None else spill.decode("utf-8", "surrogateescape"),
+            spilled_bytes=number(fields, tags.spilled, high=total, default=0),
+        )
+    except ValueError as error:  # the counts contradict each other, or the bytes
+        raise FrameError(f"an answer that cannot be right: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)

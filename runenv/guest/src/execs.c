@@ -91,7 +91,7 @@ static void answer_exec(struct call *c, const char *text, int how, int value, in
         int shift = channel == STDERR ? T_ERR_TOTAL - T_OUT_TOTAL : 0;
         int64_t total = c->passed[channel] + (channel == STDERR ? length : 0);
         build_number(&b, T_OUT_TOTAL + shift, total);
-        build_number(&b, T_OUT_LINES + shift, channel == STDERR && length);
+        build_number(&b, T_OUT_LINES + shift, c->passed_lines[channel] + (channel == STDERR && length));
         build_number(&b, T_OUT_KEPT_HEAD + shift, total);
     }
     send_fields(c->id, RESULT, &b);
@@ -212,7 +212,9 @@ static void pass_on(struct call *c) {
     }
     if (c->header.kind == DATA) {
         c->credit -= c->header.length;
-        c->passed[c->header.channel == STDERR ? STDERR : STDOUT] += c->header.length;
+        int channel = c->header.channel == STDERR ? STDERR : STDOUT;
+        c->passed[channel] += c->header.length;
+        for (size_t i = 0; i < d->length; i++) c->passed_lines[channel] += d->data[i] == '\n';
     }
     if (c->header.kind == CREDIT) c->window += d->data[0] | d->data[1] << 8 | d->data[2] << 16 | (int64_t)d->data[3] << 24;
     c->answered = c->header.kind == RESULT;

@@ -27,7 +27,8 @@ struct call {
     size_t have;
     struct header header;
     struct chunk *incoming;
-    int64_t poke_at, started, passed[STDERR + 1];  /* passed: output on its way to the host, by channel */
+    int64_t poke_at, started;
+    int64_t passed[STDERR + 1], passed_lines[STDERR + 1];  /* output on its way to the host, by channel */
     int pokes;
     bool cancelled;
 };
