@@ -71,7 +71,7 @@ bool flush_queue(int fd, struct queue *q) {
                 break;
             }
             written -= (ssize_t)left;
-            free(queue_pop(q));
+            chunk_free(queue_pop(q));
         }
     }
     return true;
@@ -104,7 +104,7 @@ static void call_free(struct call *c) {
     queue_clear(&c->inbox);
     queue_clear(&c->pending);
     queue_clear(&c->to_supervisor);
-    free(c->incoming);
+    chunk_free(c->incoming);
     free(c);
     call_count--;
 }
@@ -112,7 +112,9 @@ static void call_free(struct call *c) {
 static bool is_over(const struct call *c) { return c->answered && !c->job && c->fd < 0 && !c->supervisor; }
 
 void sweep_calls(void) {
+    bool moving = out.first;
     for (struct call **at = &calls, *c; (c = *at);) {
+        moving = moving || c->job;
         if (!is_over(c)) {
             at = &c->next;
             continue;
@@ -120,6 +122,7 @@ void sweep_calls(void) {
         *at = c->next;
         call_free(c);
     }
+    if (!moving) chunks_release();
 }
 
 /* ---- file verbs ---- */
@@ -161,7 +164,7 @@ void collect_jobs(int event) {
         if (job->consumed && !job->finished) send_credit(c, job->consumed);
         for (struct chunk *d; (d = queue_pop(&job->output));) {
             if (d->length) queue_push(&c->pending, d);
-            else free(d); /* room that was made at the end of a file */
+            else chunk_free(d); /* room that was made at the end of a file */
         }
         drive(c);
     }

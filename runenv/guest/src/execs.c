@@ -177,7 +177,7 @@ void start_exec(struct call *c, const struct header *h, struct chunk *payload) {
         queue_to_supervisor(c, h, payload);
         return;
     }
-    free(payload);
+    chunk_free(payload);
     describe_fork_failure(errno, text, sizeof text);
     c->supervisor = 0;
     answer_exec(c, text, T_EXIT_CODE, 126, 0);
@@ -207,7 +207,7 @@ static void pass_on(struct call *c) {
     c->incoming = NULL;
     c->have = 0;
     if (c->answered) {
-        free(d);
+        chunk_free(d);
         return;
     }
     if (c->header.kind == DATA) {

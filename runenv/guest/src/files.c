@@ -361,11 +361,11 @@ static void step_put(struct job *job) {
         p->fd = -1;
         if (!put_open(job, p)) return;
     }
-    for (struct chunk *c; (c = queue_pop(&job->input)); free(c)) {
+    for (struct chunk *c; (c = queue_pop(&job->input)); chunk_free(c)) {
         job->consumed += c->length;
         if (put_bytes(p, c->data, c->length)) continue;
         job_fail(job, errno, p->path, NULL);
-        free(c);
+        chunk_free(c);
         return;
     }
     if (!job->input_ended) return;

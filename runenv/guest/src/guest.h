@@ -65,10 +65,12 @@ void build_number(struct builder *b, int tag, int64_t value);
 void build_bytes(struct builder *b, int tag, const void *bytes, size_t length);
 
 /* A piece of bytes in a queue; data starts after room for a frame header, so that nothing is copied to be framed. */
-struct chunk { struct chunk *next; size_t length, sent; uint8_t align[4], room[HEADER], data[]; }; /* data is aligned for pointers */
+struct chunk { struct chunk *next; size_t length, sent, capacity; uint8_t align[4], room[HEADER], data[]; }; /* data is aligned for pointers */
 struct queue { struct chunk *first, **last; size_t bytes; };
 
 struct chunk *chunk_new(size_t capacity);
+void chunk_free(struct chunk *c);
+void chunks_release(void);                                         /* gives memory back that is kept for large chunks */
 void queue_push(struct queue *q, struct chunk *c);
 struct chunk *queue_pop(struct queue *q);
 void queue_clear(struct queue *q);

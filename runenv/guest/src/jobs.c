@@ -88,7 +88,7 @@ void job_free(struct job *job) {
     queue_clear(&job->input);
     queue_clear(&job->output);
     free(job->result.bytes);
-    free(job->request);
+    chunk_free(job->request);
     free(job);
 }
 

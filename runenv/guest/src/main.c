@@ -37,7 +37,7 @@ static void begin_call(const struct header *h, struct chunk *payload) {
     if (!fields_valid(fields)) breach("the host sent a damaged call");
     if (call_count >= CALLS_MAX) {
         send_error(h->call, EAGAIN, "too many calls at once");
-        free(payload);
+        chunk_free(payload);
         return;
     }
     struct call *c = call_new(h->call);
@@ -62,7 +62,7 @@ static void take_data(struct call *c, const struct header *h, struct chunk *payl
         queue_push(&c->inbox, payload);
         drive(c);
     } else if (c->fd >= 0) queue_to_supervisor(c, h, payload);
-    else free(payload);
+    else chunk_free(payload);
 }
 
 static void take_frame(const struct header *h, struct chunk *payload) {
@@ -94,7 +94,7 @@ static void take_frame(const struct header *h, struct chunk *payload) {
     default: breach("the host sent a frame that only a guest sends");
     }
     if (c) drive(c);
-    free(payload);
+    chunk_free(payload);
 }
 
 static void complete_frame(void) {
@@ -104,7 +104,7 @@ static void complete_frame(void) {
         if (in.header.kind != HELLO) _exit(EXIT_BREACH);
         greeted = true;
         say_hello(span_of(payload->data, payload->length));
-        free(payload);
+        chunk_free(payload);
     } else take_frame(&in.header, payload);
 }
 

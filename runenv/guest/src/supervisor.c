@@ -165,7 +165,7 @@ static void write_input(struct supervisor *s) {
         }
         c->sent += (size_t)n;
         used += (size_t)n;
-        if (c->sent == c->length) free(queue_pop(&s->input));
+        if (c->sent == c->length) chunk_free(queue_pop(&s->input));
     }
     if (used) grant(s, used);
     if (!s->input.first && s->input_ended && s->in >= 0) {
@@ -202,7 +202,7 @@ static bool read_frames(struct supervisor *s) {
         int kind = s->reader->header.kind;
         bool ours = s->reader->header.call == s->call;
         if (ours && kind == DATA) queue_push(&s->input, s->reader->payload);
-        else free(s->reader->payload);
+        else chunk_free(s->reader->payload);
         if (ours && kind == END) s->input_ended = true;
         if (ours && kind == CANCEL) s->cancelled = true;
         write_input(s);
@@ -361,7 +361,7 @@ static void start(struct supervisor *s, struct span fields) {
 static void receive_call(struct supervisor *s) {
     struct pollfd fd = {s->socket, POLLIN, 0};
     for (int got = 0; got <= 0 || s->reader->header.kind != CALL;) {
-        if (got > 0) free(s->reader->payload);
+        if (got > 0) chunk_free(s->reader->payload);
         if ((got = read_frame(s->reader)) < 0) _exit(0);
         if (got == 0) poll(&fd, 1, -1);
     }
@@ -375,7 +375,7 @@ static void receive_call(struct supervisor *s) {
     capture_init(&s->out, -1, (size_t)keep, spill_at, s->call, "stdout");
     capture_init(&s->err, -1, (size_t)keep, spill_at, s->call, "stderr");
     start(s, fields);
-    free(s->reader->payload);
+    chunk_free(s->reader->payload);
 }
 
 /* One command, until its result is sent and nothing of it is left. */

@@ -295,7 +295,7 @@ static void step_tree_put(struct job *job) {
     for (struct chunk *c; (c = queue_pop(&job->input));) {
         job->consumed += c->length;
         bool good = take(job, u, c->data, c->length);
-        free(c);
+        chunk_free(c);
         if (!good) return;
     }
     if (!job->input_ended) return;
