@@ -43,7 +43,7 @@ void send_fields(uint32_t call, int kind, struct builder *b) {
 
 static void send_credit(struct call *call, size_t bytes) {
     uint8_t payload[4];
-    for (int i = 0; i < 4; i++) payload[i] = (uint8_t)(bytes >> (8 * i));
+    put32(payload, (uint32_t)bytes);
     call->window += (int64_t)bytes;
     send_bytes(call->id, CREDIT, 0, payload, sizeof payload);
 }

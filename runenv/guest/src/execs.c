@@ -216,7 +216,7 @@ static void pass_on(struct call *c) {
         c->passed[channel] += c->header.length;
         for (size_t i = 0; i < d->length; i++) c->passed_lines[channel] += d->data[i] == '\n';
     }
-    if (c->header.kind == CREDIT) c->window += d->data[0] | d->data[1] << 8 | d->data[2] << 16 | (int64_t)d->data[3] << 24;
+    if (c->header.kind == CREDIT) c->window += get32(d->data);
     c->answered = c->header.kind == RESULT;
     /* It waits for another call now, unless something runs on in the background or a frame to it is not all sent. */
     bool waits = c->answered && !(field_number(span_of(d->data, d->length), T_FLAGS, 0) & F_BACKGROUND);

@@ -24,11 +24,11 @@ int64_t now_us(void) {
     return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
 }
 
-static void put32(uint8_t *out, uint32_t v) {
+void put32(uint8_t *out, uint32_t v) {
     for (int i = 0; i < 4; i++) out[i] = (uint8_t)(v >> (8 * i));
 }
 
-static uint32_t get32(const uint8_t *in) {
+uint32_t get32(const uint8_t *in) {
     return (uint32_t)in[0] | (uint32_t)in[1] << 8 | (uint32_t)in[2] << 16 | (uint32_t)in[3] << 24;
 }
 

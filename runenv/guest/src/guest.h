@@ -49,6 +49,8 @@ enum flag {
 
 struct header { uint32_t length, call; uint8_t kind, channel; };
 
+void put32(uint8_t *out, uint32_t v);                              /* little-endian, as everything on the wire */
+uint32_t get32(const uint8_t *in);
 void header_write(uint8_t out[HEADER], struct header h);
 bool header_read(const uint8_t in[HEADER], struct header *h);      /* false: not a frame of this protocol */
 
@@ -169,6 +171,7 @@ bool all_zero(const uint8_t *bytes, size_t length);
 int remove_all(int folder, const char *name, atomic_bool *cancelled);  /* 0 or errno */
 struct refusals { struct builder fields; int64_t count; int kept; };
 void refuse(struct refusals *r, const char *path, const char *reason);
+void tree_done(struct job *job, int64_t files, int64_t bytes, const struct refusals *r);  /* the RESULT of a tree */
 
 struct patterns { char **include, **exclude; size_t includes, excludes; };
 void patterns_read(struct patterns *p, struct span fields);

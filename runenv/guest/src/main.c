@@ -89,7 +89,7 @@ static void take_frame(const struct header *h, struct chunk *payload) {
         return;
     case CREDIT:
         if (c && payload->length == 4)
-            c->credit += payload->data[0] | payload->data[1] << 8 | payload->data[2] << 16 | (int64_t)payload->data[3] << 24;
+            c->credit += get32(payload->data);
         break;
     default: breach("the host sent a frame that only a guest sends");
     }

@@ -33,10 +33,10 @@ static size_t read_file(const char *path, char *out, size_t size) {
     return n > 0 ? (size_t)n : 0;
 }
 
-/* Adds the children of one task; false when the kernel has no such file. */
-static bool add_children(struct pids *p, const char *path) {
+/* Adds the children of one task. */
+static void add_children(struct pids *p, const char *path) {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return errno != ENOENT || access("/proc/self/task", F_OK) != 0;
+    if (fd < 0) return;
     char text[1024];
     long pid = 0;
     for (ssize_t n; (n = read(fd, text, sizeof text)) > 0;)
@@ -49,7 +49,6 @@ static bool add_children(struct pids *p, const char *path) {
         }
     if (pid) add(p, (pid_t)pid);
     close(fd);
-    return true;
 }
 
 static void children_of(struct pids *p, pid_t pid) {

@@ -149,7 +149,7 @@ static void grant(struct supervisor *s, size_t bytes) {
         b->bytes = xrealloc(b->bytes, b->capacity);
     }
     header_write(b->bytes + b->length, (struct header){4, s->call, CREDIT, 0});
-    for (int i = 0; i < 4; i++) b->bytes[b->length + HEADER + (size_t)i] = (uint8_t)(bytes >> (8 * i));
+    put32(b->bytes + b->length + HEADER, (uint32_t)bytes);
     b->length += HEADER + 4;
 }
 

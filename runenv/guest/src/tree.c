@@ -40,6 +40,15 @@ void refuse(struct refusals *r, const char *path, const char *reason) {
     build_bytes(&r->fields, T_REFUSED, text, n + 1 + m);
 }
 
+void tree_done(struct job *job, int64_t files, int64_t bytes, const struct refusals *r) {
+    build_number(&job->result, T_FILES, files);
+    build_number(&job->result, T_TOTAL, bytes);
+    build_number(&job->result, T_REFUSED_COUNT, r->count);
+    struct span rest = span_of(r->fields.bytes, r->fields.length), value;
+    for (int tag; field_next(&rest, &tag, &value);) build_bytes(&job->result, tag, value.at, value.length);
+    job_done(job);
+}
+
 static void number(char *out, size_t size, int64_t value) {
     if (value >= 0 && value < (int64_t)1 << (3 * (size - 1))) {
         snprintf(out, size, "%0*llo", (int)size - 1, (long long)value);
@@ -239,12 +248,7 @@ static void step_tree_get(struct job *job) {
     if (more) return;
     job_emit(job, zeros, BLOCK);
     job_emit(job, zeros, BLOCK);
-    build_number(&job->result, T_FILES, t->files);
-    build_number(&job->result, T_TOTAL, t->bytes);
-    build_number(&job->result, T_REFUSED_COUNT, t->refusals.count);
-    struct span rest = span_of(t->refusals.fields.bytes, t->refusals.fields.length), value;
-    for (int tag; field_next(&rest, &tag, &value);) build_bytes(&job->result, tag, value.at, value.length);
-    job_done(job);
+    tree_done(job, t->files, t->bytes, &t->refusals);
 }
 
 void tree_get_begin(struct job *job) {

@@ -304,12 +304,7 @@ static void step_tree_put(struct job *job) {
         return;
     }
     end_folders(u);
-    build_number(&job->result, T_FILES, u->files);
-    build_number(&job->result, T_TOTAL, u->bytes);
-    build_number(&job->result, T_REFUSED_COUNT, u->refusals.count);
-    struct span rest = span_of(u->refusals.fields.bytes, u->refusals.fields.length), value;
-    for (int tag; field_next(&rest, &tag, &value);) build_bytes(&job->result, tag, value.at, value.length);
-    job_done(job);
+    tree_done(job, u->files, u->bytes, &u->refusals);
 }
 
 void tree_put_begin(struct job *job) {
