@@ -14,13 +14,19 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
 
 __all__ = (
+    "ArtifactError",
+    "ArtifactExpiredError",
+    "ArtifactMissingError",
     "ConfigError",
     "EnvClosedError",
     "EnvError",
     "EnvLostError",
     "EnvStartError",
+    "HandleError",
     "LimitError",
     "RunEnvError",
+    "StoreError",
+    "ToolError",
     "translate",
 )
 
@@ -51,6 +57,30 @@ class EnvClosedError(EnvError):
 
 class LimitError(RunEnvError):
     """More bytes than the caller or the configuration allowed."""
+
+
+class ArtifactError(RunEnvError):
+    """The artifact store could not do what was asked."""
+
+
+class HandleError(ArtifactError, ValueError):
+    """The text is not a handle, or not a reference that this store serves."""
+
+
+class ArtifactMissingError(ArtifactError, FileNotFoundError):
+    """No such artifact in this scope: unknown, deleted or of another scope, which all read alike."""
+
+
+class ArtifactExpiredError(ArtifactMissingError):
+    """The artifact was of this scope, and its time is over."""
+
+
+class StoreError(ArtifactError):
+    """The storage behind the artifact store failed, is not reachable or holds damaged data."""
+
+
+class ToolError(RunEnvError):
+    """Text for the model: becomes an error result, and never escapes a tool."""
 
 
 @contextmanager

@@ -1,6 +1,6 @@
-"""The frozen values that cross layers: what a command gave, what a file is, what a transfer did.
+"""The frozen values that cross layers: what a command gave, what a file is, what a transfer did, what a model is shown.
 
-Standard library only. Everything here is made by `runenv.envs` and read by tools, adapters and users.
+Standard library only. Made by `runenv.envs`, `runenv.artifacts` and `runenv.tools`, read by providers, adapters and users.
 """
 
 from __future__ import annotations
@@ -19,9 +19,14 @@ __all__ = (
     "Default",
     "ExecResult",
     "FileInfo",
+    "FilePart",
+    "ImagePart",
     "Output",
+    "Part",
     "Progress",
     "Refused",
+    "TextPart",
+    "ToolResult",
     "TransferResult",
 )
 
@@ -158,3 +163,66 @@ class TransferResult:
     bytes: int
     refused: tuple[Refused, ...] = ()
     refused_count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TextPart:
+    """A piece of text for the model."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ImagePart:
+    """An image for the model, as bytes; base64 is made only where a wire needs it.
+
+    Attributes:
+        data: the encoded image.
+        media_type: what `data` is by its own first bytes: "image/png", "image/jpeg", "image/gif" or "image/webp".
+        handle: the artifact that holds the image, or None; what may stand for it when a request has no room.
+    """
+
+    data: bytes
+    media_type: str
+    handle: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FilePart:
+    """An artifact that the model is told of, never its bytes.
+
+    Attributes:
+        handle: `runenv+file://<uuid>`.
+        filename: its name, for people.
+        media_type: MIME type.
+        size: bytes.
+        sha256: of the content, in hexadecimal digits.
+    """
+
+    handle: str
+    filename: str
+    media_type: str
+    size: int
+    sha256: str
+
+
+Part: TypeAlias = "TextPart | ImagePart | FilePart"
+"""A piece of a tool result or of a message."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What a tool gives to the model.
+
+    Attributes:
+        parts: in the order in which the model should see them.
+        is_error: the call failed; the parts say what to do instead.
+    """
+
+    parts: tuple[Part, ...]
+    is_error: bool = False
+
+    @property
+    def text(self) -> str:
+        """Its text parts, one after the other."""
+        return "\n".join(part.text for part in self.parts if isinstance(part, TextPart))

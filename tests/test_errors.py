@@ -20,7 +20,7 @@ from runenv.errors import (
 def test_every_error_has_one_root() -> None:
     """One `except RunEnvError` catches what is ours."""
     classes = [getattr(errors, name) for name in errors.__all__ if name.endswith("Error")]
-    assert len(classes) == 7
+    assert len(classes) == 13
     assert all(issubclass(error, RunEnvError) for error in classes)
 
 

@@ -49,7 +49,7 @@ MAX_ENTRIES: Final = 1_000_000
 """Entries that `list` returns at most."""
 MAX_LIST_BYTES: Final = 512 * 1024 * 1024
 """Bounds the answer to LIST against a guest that makes its names long."""
-BACKSTOP: Final = 15.0
+BACKSTOP: Final = 30.0
 """Seconds beyond the deadline of a command, or after its cancellation, in which the guest must have killed its tree."""
 INLINE_BYTES: Final = 1024 * 1024
 """Output of a command that is rendered on the event loop; more of it would stall the loop, and goes to a thread."""

@@ -17,7 +17,7 @@
 
 enum {
     POKE_US = 1000 * 1000,           /* after its deadline a supervisor is poked this often, in case it was stopped, */
-    POKES_MAX = 12,                  /* and killed after so many */
+    POKES_MAX = 25,                  /* and killed after so many */
 };
 
 enum { IDLE_MAX = 2 };

@@ -2,7 +2,10 @@
  *
  * A tree is found through /proc/<pid>/task/<tid>/children, level by level. A kernel without that file gives the parent
  * of every process in /proc/<pid>/stat instead. Either list may miss a process that is being forked while it is read,
- * so callers repeat until nothing is left. */
+ * so callers repeat until nothing is left. A process is signalled with its whole process group, which the kernel does
+ * for all members at one time, also those being forked: one by one, four fork bombs of 1,024 processes at once outran
+ * their killers for over 10 s on 2 cores (2026-11-28). A command starts in a session of its own, and a group lies
+ * within one session, so nothing else is ever in the group of a descendant. */
 #include "guest.h"
 
 #include <dirent.h>
@@ -101,16 +104,28 @@ static bool spared(pid_t pid, const pid_t *spare, size_t count) {
     return false;
 }
 
+/* A stopped process acts on a signal once it goes on. */
+static bool send(pid_t pid, int signal) {
+    bool sent = kill(pid, signal) == 0;
+    if (sent && signal != SIGKILL) kill(pid, SIGCONT);
+    return sent;
+}
+
 int kill_descendants(pid_t root, int signal, const pid_t *spare, size_t spare_count) {
     struct pids found = {0};
     void (*children)(struct pids *, pid_t) = has_children_files() ? children_of : children_by_scan;
     children(&found, root);
     int killed = 0;
+    pid_t own = getpgrp(), last = 0;
     for (size_t i = 0; i < found.count; i++) {
-        if (spared(found.list[i], spare, spare_count)) continue;
-        children(&found, found.list[i]);
-        if (kill(found.list[i], signal) == 0) killed++;
-        if (signal != SIGKILL) kill(found.list[i], SIGCONT);
+        pid_t pid = found.list[i], group;
+        if (spared(pid, spare, spare_count)) continue;
+        children(&found, pid);
+        if ((group = getpgid(pid)) > 1 && group != own && group != last) {
+            last = group;
+            send(-group, signal);
+        }
+        if (send(pid, signal)) killed++;
     }
     free(found.list);
     return killed;

@@ -24,7 +24,7 @@
 
 enum {
     GRACE_US = 500 * 1000,           /* between TERM and KILL */
-    GIVE_UP_US = 10 * 1000 * 1000,   /* a process that KILL does not end (stuck in the kernel) */
+    GIVE_UP_US = 20 * 1000 * 1000,   /* a process that KILL does not end (stuck in the kernel) */
     LINGER_US = 10 * 1000,           /* descendants that are about to end when the command does are no background */
     DRAIN_MAX = 1 << 20,             /* what a pipe can hold when the command ends */
     PIECE = 32 * 1024,               /* of DATA */
