@@ -288,8 +288,10 @@ class Call:
     def _write_outgoing(self) -> None:
         if not self._link.is_paused:
             frames = self._outgoing_frames()
-            if frames:
-                self._link.write(b"".join(frames))
+            if sum(map(len, frames)) <= _MERGE_BYTES:
+                frames = [b"".join(frames)]
+            for piece in frames:  # large ones as they are: joining them would copy each once more
+                self._link.write(piece)
 
     def _outgoing_frames(self) -> list[bytes | memoryview]:
         """Return the next frames in pieces: joined once by whoever writes them, large data is copied once."""

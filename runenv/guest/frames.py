@@ -74,7 +74,7 @@ MAX_DATA: Final = 128 * 1024
 """Bounds one DATA frame."""
 HOST_WINDOW: Final = 1 << 20
 """DATA bytes of one call that the guest may send ahead of the host's reader."""
-GUEST_WINDOW: Final = 1 << 20
+GUEST_WINDOW: Final = 2 << 20
 """DATA bytes of one call that the host may send ahead of the guest's reader."""
 
 _HEADER: Final = struct.Struct("<IIBBH")

@@ -218,7 +218,7 @@ class Link(asyncio.Protocol):
 
     # -- for calls
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         """Hand bytes to the transport, which buffers what the stream does not take."""
         if self._transport is not None:
             self._transport.write(data)

@@ -29,7 +29,7 @@
 /* ---- frames.c: keep these equal to ../frames.py, tests/guest/test_guest.py compares them ---- */
 
 enum { PROTOCOL_VERSION = 1, HEADER = 12, MAX_PAYLOAD = 1 << 20, MAX_DATA = 128 * 1024,
-       HOST_WINDOW = 1 << 20, GUEST_WINDOW = 1 << 20 };
+       HOST_WINDOW = 1 << 20, GUEST_WINDOW = 2 << 20 };
 
 enum kind { HELLO = 1, CALL, DATA, END, CREDIT, CANCEL, RESULT, ERROR, PING, PONG, BYE };
 enum verb { EXEC = 1, GET, PUT, STAT, LIST, MKDIR, REMOVE, RENAME, TREE_GET, TREE_PUT };
