@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 __all__ = (
     "DEFAULT",
@@ -26,6 +26,8 @@ __all__ = (
     "Progress",
     "Refused",
     "TextPart",
+    "ToolCall",
+    "ToolDefinition",
     "ToolResult",
     "TransferResult",
 )
@@ -226,3 +228,33 @@ class ToolResult:
     def text(self) -> str:
         """Its text parts, one after the other."""
         return "\n".join(part.text for part in self.parts if isinstance(part, TextPart))
+
+
+@dataclass(frozen=True, slots=True)
+class ToolDefinition:
+    """A tool as a model is told of it.
+
+    Attributes:
+        name: letters, digits, "_" and "-", at most 64 of them (the strictest vendor's rule).
+        description: what it does, its limits and what to do next, for the model.
+        parameters: JSON schema of its arguments, an object.
+    """
+
+    name: str
+    description: str
+    parameters: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """What a model asks for.
+
+    Attributes:
+        id: the vendor's name of this call, which the result must repeat; "" where a vendor gives none.
+        name: of the tool.
+        arguments: as the model wrote them, decoded from JSON but not checked.
+    """
+
+    id: str
+    name: str
+    arguments: Mapping[str, object]
