@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from runenv.types import Command, Default, ExecResult, FileInfo, Progress, TransferResult
+    from runenv.types import Command, Default, ExecResult, FileInfo, GlobResult, GrepResult, Progress, TransferResult
 
-__all__ = ("RunEnv",)
+__all__ = ("RunEnv", "Searches", "TarStream", "TreeStreams")
 
 
 @runtime_checkable
@@ -198,3 +198,129 @@ class RunEnv(Protocol):
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None: ...
+
+
+class TarStream(Protocol):
+    """A tree on its way out of an env: an async iterator of the bytes of a tar archive, and then its account."""
+
+    def __aiter__(self) -> Self: ...
+
+    async def __anext__(self) -> bytes: ...
+
+    @property
+    def result(self) -> TransferResult:
+        """What was moved and what was refused.
+
+        Raises:
+            EnvError: the stream was not read to its end.
+        """
+        ...
+
+
+@runtime_checkable
+class TreeStreams(Protocol):
+    """What an env may offer beside the verbs of `RunEnv`: trees as tar streams that never touch the host's disk.
+
+    The archives are plain tar, in the form that GNU tar, `tarfile` and others read. They hold files, folders and
+    symbolic links under relative names; nothing in them leads out of the folder that they are unpacked in.
+    """
+
+    def open_read_tree(
+        self, path: str, *, include: Sequence[str] = (), exclude: Sequence[str] = ()
+    ) -> AbstractAsyncContextManager[TarStream]:
+        """Stream a folder of any size: `async with env.open_read_tree(path) as tar: async for chunk in tar: ...`.
+
+        Args:
+            path: the folder; names in the archive are relative to it.
+            include: patterns, as those of `RunEnv.download`.
+            exclude: the same.
+
+        Raises:
+            OSError: the folder cannot be read; when the stream is first read.
+        """
+        ...
+
+    async def write_tree(self, path: str, stream: AsyncIterable[bytes]) -> TransferResult:
+        """Make a folder from a tar archive, whoever made it, or merge it into one that exists.
+
+        Files and links that are there are replaced, folders kept; nothing lands outside. Hard links, sparse files of
+        GNU tar, devices and links that lead out of the tree are refused and listed, and so are special bits.
+
+        Args:
+            path: the folder; missing parents are made.
+            stream: the archive, not compressed.
+
+        Raises:
+            OSError: the folder cannot be written, or the stream ends early or is no tar archive (EIO). What came before
+                is kept, the file that was being written is not. An error of the stream itself leaves in the same way.
+        """
+        ...
+
+
+@runtime_checkable
+class Searches(Protocol):
+    """What an env may offer beside the verbs of `RunEnv`: searches that run in it and need no program of its image.
+
+    Folders are walked in the order of their names; links in them are not followed. `include` and `exclude` are
+    patterns as those of `RunEnv.download`, on paths relative to where the search begins.
+    """
+
+    async def grep(
+        self,
+        pattern: str,
+        path: str = ".",
+        *,
+        literal: bool = False,
+        ignore_case: bool = False,
+        include: Sequence[str] = (),
+        exclude: Sequence[str] = (),
+        context: int = 0,
+        max_matches: int = 1000,
+        files_only: bool = False,
+        timeout: float = 30.0,
+    ) -> GrepResult:
+        r"""Find lines of text files; binary files are left out.
+
+        Args:
+            pattern: a regular expression within one line: POSIX extended, and `\d \w \s \b`, `(?:...)`, lazy
+                repetitions, escapes in classes, a leading `(?i)`. No lookaround, no references. Up to 4,096 characters.
+            path: a folder, searched with all that is below it, or a file.
+            literal: `pattern` is the text itself.
+            ignore_case: letters match in both cases.
+            include: only files that one of these fits.
+            exclude: no files that one of these fits, and nothing below such a folder.
+            context: lines before and after each match, up to 50.
+            max_matches: matching lines (files, with `files_only`) after which the search ends, up to 10,000. What it
+                gives is at most 1 MiB too.
+            files_only: only say which files match.
+            timeout: seconds after which the search ends with what it has.
+
+        Raises:
+            ValueError: the pattern is not supported; the text says what to write instead.
+            FileNotFoundError, PermissionError, NotADirectoryError, OSError: `path` cannot be searched.
+        """
+        ...
+
+    async def glob(
+        self,
+        pattern: str,
+        path: str = ".",
+        *,
+        exclude: Sequence[str] = (),
+        max_files: int = 1000,
+        timeout: float = 30.0,
+    ) -> GlobResult:
+        """Find files by name, the newest first.
+
+        Args:
+            pattern: as one of `include`: `*.py` anywhere, `src/**/*.py` from `path` on.
+            path: the folder to look in.
+            exclude: no files that one of these fits, and nothing below such a folder.
+            max_files: how many are given, up to 10,000, at most 1 MiB of them.
+            timeout: seconds after which the search ends without a result.
+
+        Raises:
+            ValueError: the pattern is empty.
+            FileNotFoundError, PermissionError, NotADirectoryError, OSError: `path` cannot be searched.
+        """
+        ...

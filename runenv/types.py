@@ -1,6 +1,7 @@
 """The frozen values that cross layers: what a command gave, what a file is, what a transfer did, what a model is shown.
 
-Standard library only. Made by `runenv.envs`, `runenv.artifacts` and `runenv.tools`, read by providers, adapters and users.
+Standard library only. Made by `runenv.envs`, `runenv.artifacts` and `runenv.tools`; read by providers, adapters and
+users.
 """
 
 from __future__ import annotations
@@ -20,6 +21,10 @@ __all__ = (
     "ExecResult",
     "FileInfo",
     "FilePart",
+    "FoundFile",
+    "GlobResult",
+    "GrepLine",
+    "GrepResult",
     "ImagePart",
     "Output",
     "Part",
@@ -165,6 +170,76 @@ class TransferResult:
     bytes: int
     refused: tuple[Refused, ...] = ()
     refused_count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GrepLine:
+    """One line that a search shows.
+
+    Attributes:
+        path: of the file, relative to where the search began, or that path itself if it is a file.
+        number: of the line, from 1.
+        text: at most 2,000 bytes of the line, decoded as UTF-8 with replacement.
+        is_match: the pattern is in it; else it stands near one that matches.
+        omitted_before: bytes of the line before `text`.
+        omitted_after: bytes of the line after it.
+    """
+
+    path: str
+    number: int
+    text: str
+    is_match: bool
+    omitted_before: int = 0
+    omitted_after: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GrepResult:
+    """What a search for lines found.
+
+    Attributes:
+        lines: in the order of files and lines.
+        files: those with a match, in the order of their names, folder by folder.
+        searched: text files that were looked through.
+        binary: files that were left out because they are binary.
+        unreadable: files and folders that could not be read.
+        complete: there is no more; else a limit or the deadline ended the search.
+        timed_out: it was the deadline.
+    """
+
+    lines: tuple[GrepLine, ...]
+    files: tuple[str, ...]
+    searched: int
+    binary: int
+    unreadable: int
+    complete: bool
+    timed_out: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFile:
+    """A file that a search for names found: its path relative to where that began, bytes, seconds since the epoch."""
+
+    path: str
+    size: int
+    mtime: float
+
+
+@dataclass(frozen=True, slots=True)
+class GlobResult:
+    """What a search for names found.
+
+    Attributes:
+        files: the newest first, up to the limit.
+        count: how many there are, as far as the search came.
+        complete: `files` is all of them.
+        timed_out: the deadline ended the search; then there are no files.
+    """
+
+    files: tuple[FoundFile, ...]
+    count: int
+    complete: bool
+    timed_out: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,7 @@ class LocalEnv(GuestedEnv):
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
         self._shell: str | None = None
+        self._program = ""
 
     def describe(self) -> Mapping[str, object]:
         """What this env is and what its sandbox allows, as plain data without secrets."""
@@ -93,6 +94,10 @@ class LocalEnv(GuestedEnv):
         shell = fields.get(Tag.SHELL)
         self._shell = os.fsdecode(shell) if isinstance(shell, bytes) else None
 
+    def _search_program(self) -> list[str]:
+        confined = [f"confine={self._scratch / 'spill'}"] if self._config.confine else []
+        return [self._program, "search", f"workdir={self._workdir}", *confined]
+
     @property
     def _scratch(self) -> Path:
         assert self._folder is not None  # noqa: S101 - made by _prepare
@@ -100,7 +105,7 @@ class LocalEnv(GuestedEnv):
 
     def _prepare(self) -> None:
         """Make the folders and start the guest. Blocks; for a worker thread."""
-        binary = guest_binary()
+        self._program = str(guest_binary())
         workdir = self._config.workdir
         if workdir is not None and not workdir.is_dir():
             raise ConfigError(f"the workdir {str(workdir)!r} is not a folder on this host: make it first")
@@ -115,7 +120,7 @@ class LocalEnv(GuestedEnv):
                 for end in (self._socket, guests_end):
                     end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
                 self._process = subprocess.Popen(
-                    [str(binary)],
+                    [self._program],
                     stdin=guests_end.fileno(),
                     stdout=guests_end.fileno(),
                     stderr=subprocess.DEVNULL,

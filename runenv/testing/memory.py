@@ -114,8 +114,13 @@ class MemoryFiles:
             return TransferResult(1, len(data))
         stream = io.BytesIO()
         sent = transfer.pack(source, stream.write, include=include, exclude=exclude, follow_symlinks=follow_symlinks)
-        stream.seek(0)
-        reader, links = tar.Reader(stream.read), []
+        links = self.unpack(target, stream.getvalue())
+        return TransferResult(sent.files, sent.bytes, (*sent.refused, *links), sent.refused_count + len(links))
+
+    def unpack(self, target: str, archive: bytes) -> list[Refused]:
+        """Make a folder from a tar archive in the form of `transfer.tar`, and return the links in it."""
+        reader, links = tar.Reader(io.BytesIO(archive).read), list[Refused]()
+        self.mkdir(target)
         while (header := reader.next()) is not None:
             path = posixpath.join(self._absolute(target), header.name)
             if header.kind == tar.FOLDER:
@@ -124,7 +129,7 @@ class MemoryFiles:
                 self.write(path, b"".join(reader.content()), mode=header.mode, mtime=header.mtime)
             else:
                 links.append(Refused(header.name, "a link has no place in memory"))
-        return TransferResult(sent.files, sent.bytes, (*sent.refused, *links), sent.refused_count + len(links))
+        return links
 
     def download(self, source: str, target: Path, *, include: Sequence[str], exclude: Sequence[str]) -> TransferResult:
         """Copy a file or a folder from here to the host."""
@@ -134,12 +139,20 @@ class MemoryFiles:
             target.write_bytes(entry.data)
             target.chmod(entry.mode)
             return TransferResult(1, len(entry.data))
+        archive, _ = self.pack(source, include=include, exclude=exclude)
+        return transfer.unpack(target, io.BytesIO(archive).read)
+
+    def pack(self, source: str, *, include: Sequence[str], exclude: Sequence[str]) -> tuple[bytes, TransferResult]:
+        """Return a folder as a tar archive, and what is in it."""
+        if self._entry(source).data is not None:
+            raise _error(errno.ENOTDIR, source)
         decide = transfer.matcher(include, exclude)
         stream = io.BytesIO()
         writer = tar.Writer(stream.write)
+        files = size = 0
         left_out: tuple[str, ...] = ()
         for name in self._beneath(source):
-            path, found = posixpath.relpath(name, self._absolute(source)), self._entries[name]
+            path, found = name.removeprefix(self._absolute(source)).lstrip("/"), self._entries[name]
             verdict = decide(path, found.data is None)
             if verdict is transfer.Verdict.LEAVE or path.startswith(left_out):
                 left_out += (f"{path}/",)
@@ -147,11 +160,11 @@ class MemoryFiles:
                 writer.entry(tar.Header(tar.FILE, path, found.mode, len(found.data), found.mtime))
                 writer.content(found.data)
                 writer.pad(len(found.data))
+                files, size = files + 1, size + len(found.data)
             elif verdict is transfer.Verdict.TAKE:
                 writer.entry(tar.Header(tar.FOLDER, f"{path}/", found.mode, 0, found.mtime))
         writer.end()
-        stream.seek(0)
-        return transfer.unpack(target, stream.read)
+        return stream.getvalue(), TransferResult(files, size)
 
     def _absolute(self, path: str) -> str:
         return "/" + posixpath.normpath(posixpath.join(self._workdir, path)).lstrip("/")

@@ -15,13 +15,14 @@ from __future__ import annotations
 import inspect
 import re
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self, TypeAlias
 
 from anyio import to_thread
 
-from runenv.errors import EnvClosedError, LimitError
+from runenv.envs.transfer import Rewriter
+from runenv.errors import EnvClosedError, EnvError, LimitError
 from runenv.testing.memory import MemoryFiles
 from runenv.types import DEFAULT, ExecResult, Output
 
@@ -244,6 +245,24 @@ class ScriptedEnv:
 
         return _report(await to_thread.run_sync(copy), progress)
 
+    @asynccontextmanager
+    async def open_read_tree(
+        self, path: str, *, include: Sequence[str] = (), exclude: Sequence[str] = ()
+    ) -> AsyncGenerator[_TreeStream]:
+        """Stream a folder as a tar archive."""
+        self._record("open_read_tree", path=path, include=include, exclude=exclude)
+        yield _TreeStream(lambda: self._files.pack(path, include=include, exclude=exclude))
+
+    async def write_tree(self, path: str, stream: AsyncIterable[bytes]) -> TransferResult:
+        """Make a folder from a tar archive."""
+        pieces = aiter(stream)
+        rewriter = Rewriter(lambda: anext(pieces, b""))
+        archive = b"".join([piece async for piece in rewriter.pieces()])
+        self._record("write_tree", path=path, archive=archive)
+        links, report = self._files.unpack(path, archive), rewriter.report.result()
+        refused, count = (*report.refused, *links), report.refused_count + len(links)
+        return replace(report, refused=refused, refused_count=count)
+
     async def aclose(self) -> None:
         """Close; the files and the record stay readable."""
         self._open = False
@@ -273,6 +292,32 @@ class ScriptedEnv:
         data = self._part(path, offset, length)
         for start in range(0, len(data), _PIECE_BYTES):
             yield data[start : start + _PIECE_BYTES]
+
+
+class _TreeStream:
+    """A folder in pieces, read when the first one is asked for."""
+
+    def __init__(self, pack: Callable[[], tuple[bytes, TransferResult]]) -> None:
+        self._pieces = self._read(pack)
+        self._result: TransferResult | None = None
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        return await anext(self._pieces)
+
+    @property
+    def result(self) -> TransferResult:
+        if self._result is None:
+            raise EnvError("the stream of a tree was not read to its end, so what it moved is not known")
+        return self._result
+
+    async def _read(self, pack: Callable[[], tuple[bytes, TransferResult]]) -> AsyncIterator[bytes]:
+        archive, result = pack()
+        for start in range(0, len(archive), _PIECE_BYTES):
+            yield archive[start : start + _PIECE_BYTES]
+        self._result = result
 
 
 def _fits(wanted: Wanted, call: Call) -> bool:

@@ -303,6 +303,9 @@ class DockerEnv(GuestedEnv):
 
     # -- other users
 
+    def _search_program(self) -> list[str]:
+        return [GUEST_PROGRAM, "search", f"workdir={self._workdir}"]
+
     async def _link_for(self, user: str) -> Link:
         """Return the link to a guest that runs as another user, started at first use; it has no capabilities either."""
         user = _numeric(user)

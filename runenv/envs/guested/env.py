@@ -17,14 +17,15 @@ from collections.abc import AsyncIterable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 import anyio
 
 from runenv.envs.docker.threads import in_thread
-from runenv.envs.guested import moves
+from runenv.envs.guested import moves, searches, trees
 from runenv.envs.guested.bridge import outlast
 from runenv.envs.guested.life import Life
+from runenv.envs.guested.patterns import literal_pattern, translate
 from runenv.envs.guested.replies import MAX_NUMBER, EntryReader, entry_of, exec_result, number
 from runenv.envs.guested.requests import exec_request, path_bytes, pattern_fields
 from runenv.errors import EnvError, LimitError
@@ -32,16 +33,20 @@ from runenv.guest.frames import Channel, Flag, FrameError, Tag, Verb
 from runenv.types import DEFAULT
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from runenv.envs.guested.life import GuestedConfig
     from runenv.envs.guested.requests import Request
+    from runenv.envs.guested.trees import TreeStream
     from runenv.guest.call import Call
     from runenv.guest.frames import Fields
     from runenv.guest.link import Link
-    from runenv.types import Command, Default, ExecResult, FileInfo, Progress, TransferResult
+    from runenv.types import Command, Default, ExecResult, FileInfo, GlobResult, GrepResult, Progress, TransferResult
 
 __all__ = ("GuestedEnv",)
+
+Found = TypeVar("Found")
 
 MAX_READ_BYTES: Final = 100 * 1024 * 1024
 """What `read` returns at most unless its caller says otherwise."""
@@ -162,7 +167,7 @@ class GuestedEnv(Life):
         fields = _range(path, offset, length)
         link = await self._ready()
         with self._distrust(link), link.call(Verb.GET, fields) as call:
-            yield _Chunks(call)
+            yield _Chunks(call, partial(self._distrust, link))
 
     async def write(
         self, path: str, data: bytes | AsyncIterable[bytes], *, mode: int | None = None, append: bool = False
@@ -268,7 +273,76 @@ class GuestedEnv(Life):
                 link, source, Path(target), include=include, exclude=exclude, progress=progress
             )
 
+    @asynccontextmanager
+    async def open_read_tree(
+        self, path: str, *, include: Sequence[str] = (), exclude: Sequence[str] = ()
+    ) -> AsyncGenerator[TreeStream]:
+        """Stream a folder of any size; see `TreeStreams.open_read_tree`."""
+        link = await self._ready()
+        with self._distrust(link):
+            distrust = partial(self._distrust, link)
+            async with trees.open_read(link, path, include=include, exclude=exclude, distrust=distrust) as stream:
+                yield stream
+
+    async def write_tree(self, path: str, stream: AsyncIterable[bytes]) -> TransferResult:
+        """Make or fill a folder from a tar archive; see `TreeStreams.write_tree`."""
+        link = await self._ready()
+        with self._distrust(link):
+            return await trees.write(link, path, stream)
+
+    # -- searches
+
+    async def grep(
+        self,
+        pattern: str,
+        path: str = ".",
+        *,
+        literal: bool = False,
+        ignore_case: bool = False,
+        include: Sequence[str] = (),
+        exclude: Sequence[str] = (),
+        context: int = 0,
+        max_matches: int = 1000,
+        files_only: bool = False,
+        timeout: float = 30.0,
+    ) -> GrepResult:
+        """Find lines of text files; see `Searches.grep`."""
+        wanted = (literal_pattern if literal else translate)(pattern, ignore_case=ignore_case)
+        command = searches.grep_command(
+            self._search_program(),
+            wanted,
+            path,
+            include=include,
+            exclude=exclude,
+            context=context,
+            max_matches=max_matches,
+            files_only=files_only,
+        )
+        return await self._search(command, path, timeout, searches.grep_result)
+
+    async def glob(
+        self,
+        pattern: str,
+        path: str = ".",
+        *,
+        exclude: Sequence[str] = (),
+        max_files: int = 1000,
+        timeout: float = 30.0,
+    ) -> GlobResult:
+        """Find files by name; see `Searches.glob`."""
+        command = searches.glob_command(self._search_program(), pattern, path, exclude=exclude, max_files=max_files)
+        return await self._search(command, path, timeout, searches.glob_result)
+
     # -- inside
+
+    async def _search(
+        self, command: Sequence[str | bytes], path: str, timeout: float, read: Callable[[ExecResult, str], Found]
+    ) -> Found:
+        link = await self._ready()
+        done = await self.exec(command, timeout=timeout, max_output_bytes=searches.MAX_OUTPUT_BYTES)
+        searches.check_result(done, path)
+        with self._distrust(link):
+            return read(done, path)
 
     async def _ask(self, verb: Verb, fields: Request) -> Fields:
         link = await self._ready()
@@ -286,8 +360,10 @@ class GuestedEnv(Life):
 class _Chunks:
     """The bytes of a file as they come."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: Call, distrust: Callable[[], AbstractContextManager[None]]) -> None:
         self._call = call
+        self._distrust = distrust  # here, not around the reader: the reader may be a verb of another env
+        self._received = 0
 
     def __aiter__(self) -> Self:
         return self
@@ -295,7 +371,11 @@ class _Chunks:
     async def __anext__(self) -> bytes:
         received = await self._call.receive()
         if received is None:
+            with self._distrust():
+                if number(await self._call.result(), Tag.TOTAL) != self._received:
+                    raise FrameError("a file that was cut short")
             raise StopAsyncIteration
+        self._received += len(received[1])
         return bytes(received[1])
 
 

@@ -98,6 +98,10 @@ class Life:
         """Return a link to a guest that runs as another user."""
         raise ConfigError(f"a {self.kind} env runs all commands as one user, it cannot run one as {user!r}")
 
+    def _search_program(self) -> list[str]:
+        """Return the command of `guest search` in this env, with the arguments that say where it may look."""
+        raise NotImplementedError
+
     def _hello_fields(self) -> Request:
         """Return what every guest is told about this env, without the paths."""
         fields: Request = [(Tag.SPILL_QUOTA, self._settings.spill_quota_bytes)]

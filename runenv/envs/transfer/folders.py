@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-__all__ = ("MAX_PATH_BYTES", "Folders", "RefusedError", "Report", "check_path", "reason")
+__all__ = ("MAX_PATH_BYTES", "Folders", "RefusedError", "Report", "check_link", "check_path", "reason")
 
 MAX_PATH_BYTES: Final = 4096
 """Bounds a path in a tree, and the target of a link; the system's own bound for whole paths."""
@@ -135,3 +135,21 @@ def check_path(path: str, parts: tuple[str, ...]) -> None:
         raise RefusedError(f"more than {MAX_DEPTH} folders deep")
     if len(os.fsencode(path)) > MAX_PATH_BYTES - 2:  # a slash and a NUL at its end have room too
         raise RefusedError(f"its path has {MAX_PATH_BYTES} bytes or more")
+
+
+def check_link(link: str, *, depth: int) -> None:
+    """Hold the target of a link to the tree that the link lies in, `depth` folders deep.
+
+    Raises:
+        RefusedError: it leads out, or may lead out through another link.
+    """
+    names = [name for name in link.split("/") if name not in {"", "."}]
+    ups = next((index for index, name in enumerate(names) if name != ".."), len(names))
+    if not link or len(os.fsencode(link)) >= MAX_PATH_BYTES:
+        raise RefusedError("a link with an empty or endless target")
+    if link.startswith("/"):
+        raise RefusedError("a link to an absolute path")
+    if ups > depth:
+        raise RefusedError("a link out of the tree")
+    if ".." in names[ups:]:
+        raise RefusedError("a link with `..` after a name, which may lead out of the tree")

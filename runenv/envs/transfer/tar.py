@@ -26,7 +26,21 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ("CHUNK_BYTES", "FILE", "FILES", "FOLDER", "LINK", "MAX_LONG_BYTES", "Header", "Reader", "Writer")
+__all__ = (
+    "CHUNK_BYTES",
+    "FILE",
+    "FILES",
+    "FOLDER",
+    "LINK",
+    "LONG",
+    "MAX_LONG_BYTES",
+    "MAX_TAIL_BYTES",
+    "WITHOUT_CONTENT",
+    "Header",
+    "Reader",
+    "Writer",
+    "decode",
+)
 
 CHUNK_BYTES: Final = 256 * 1024
 """Bytes of content read or asked for at once."""
@@ -42,8 +56,11 @@ FILES: Final = frozenset({tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE})
 LINK: Final = tarfile.SYMTYPE
 FOLDER: Final = tarfile.DIRTYPE
 
-_WITHOUT_CONTENT: Final = frozenset(b"%d" % digit for digit in range(1, 7))
-_LONG: Final = frozenset({tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK})
+WITHOUT_CONTENT: Final = frozenset(b"%d" % digit for digit in range(1, 7))
+"""Links, devices, folders and FIFOs: no content follows them, whatever their size says."""
+LONG: Final = frozenset({tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK})
+"""Entries that are the name or the link of the entry after them."""
+
 _OTHER_FORMATS: Final = frozenset({tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.GNUTYPE_SPARSE})
 _ENCODING: Final = sys.getfilesystemencoding(), "surrogateescape"
 _PLAIN: Final = struct.Struct("100s8s16s12s12s8sc100s8s247x")
@@ -78,8 +95,12 @@ def _encode(header: Header) -> bytes:
     return b"%b%06o\0%b" % (block[:148], sum(block), block[155:])
 
 
-def _decode(block: bytes) -> Header | None:
-    """Read a header; None is the end of the archive."""
+def decode(block: bytes) -> Header | None:
+    """Read a header; None is the end of the archive.
+
+    Raises:
+        ValueError: it is damaged, or none.
+    """
     if block == _END:
         return None
     name, mode, _, size, mtime, checksum, kind, link, magic = _PLAIN.unpack(block)
@@ -90,8 +111,8 @@ def _decode(block: bytes) -> Header | None:
                 raise ValueError("bad checksum")
             return Header(kind, _text(name), int(mode, 8), int(size, 8), int(mtime, 8), _text(link))
         info = tarfile.TarInfo.frombuf(block, *_ENCODING)
-    except (tarfile.HeaderError, ValueError) as error:
-        raise _broken("holds a damaged header") from error
+    except tarfile.HeaderError as error:
+        raise ValueError(str(error)) from error
     return Header(info.type, info.name, info.mode, info.size, int(info.mtime), info.linkname)
 
 
@@ -164,15 +185,18 @@ class Reader:
                 pass
             self._take(self._padding)
             self._padding = 0
-            header = _decode(self._take(tarfile.BLOCKSIZE))
+            try:
+                header = decode(self._take(tarfile.BLOCKSIZE))
+            except ValueError as error:
+                raise _broken("holds a damaged header") from error
             if header is None:
                 self._drain()
                 return None
             if header.kind in _OTHER_FORMATS or header.size < 0:
                 raise _broken(f"holds an entry of type {header.kind!r} and size {header.size}, which no guest sends")
-            if header.kind not in _WITHOUT_CONTENT:
+            if header.kind not in WITHOUT_CONTENT:
                 self._left, self._padding = header.size, -header.size % tarfile.BLOCKSIZE
-            if header.kind not in _LONG:
+            if header.kind not in LONG:
                 name = long.get(tarfile.GNUTYPE_LONGNAME, header.name)
                 link = long.get(tarfile.GNUTYPE_LONGLINK, header.link)
                 return header._replace(name=name, link=link) if long else header

@@ -21,7 +21,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from runenv.envs.transfer import tar
-from runenv.envs.transfer.folders import MAX_PATH_BYTES, Folders, RefusedError, Report, check_path, reason
+from runenv.envs.transfer.folders import Folders, RefusedError, Report, check_link, check_path, reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -188,7 +188,7 @@ class _Unpacker:
             os.utime(fd, _times(header))
 
     def _link(self, parts: tuple[str, ...], header: tar.Header) -> None:
-        _check_link(header.link, depth=len(parts) - 1)
+        check_link(header.link, depth=len(parts) - 1)
         name = parts[-1]
         with self._faults(parts, _UNFIT):
             folder = self._folders.open(parts[:-1], make=True)
@@ -224,19 +224,6 @@ class _Faults:
             if (unfit := self._unfit.get(exc.errno or 0)) is not None:
                 raise RefusedError(unfit) from exc
             exc.filename, exc.filename2 = str(self._target.joinpath(*self._parts)), None
-
-
-def _check_link(link: str, *, depth: int) -> None:
-    names = [name for name in link.split("/") if name not in {"", "."}]
-    ups = next((index for index, name in enumerate(names) if name != ".."), len(names))
-    if not link or len(os.fsencode(link)) >= MAX_PATH_BYTES:
-        raise RefusedError("a link with an empty or endless target")
-    if link.startswith("/"):
-        raise RefusedError("a link to an absolute path")
-    if ups > depth:
-        raise RefusedError("a link out of the tree")
-    if ".." in names[ups:]:
-        raise RefusedError("a link with `..` after a name, which may lead out of the tree")
 
 
 def _check_replaceable(name: str, folder: int) -> None:

@@ -11,6 +11,7 @@
  *   path.c        from a path to an open folder and a name, inside the env's root
  *   files.c       get, put, stat, list, mkdir, remove, rename
  *   tree.c        folders out as a tar stream;  untar.c  and in;  glob.c  include and exclude patterns
+ *   search.c      `guest search`, a command of its own: files by name, lines by pattern;  scan.c  the lines of one file
  */
 #ifndef GUEST_H
 #define GUEST_H
@@ -178,5 +179,9 @@ void patterns_read(struct patterns *p, struct span fields);
 void patterns_free(struct patterns *p);
 bool patterns_exclude(const struct patterns *p, const char *path, bool folder);
 bool patterns_include(const struct patterns *p, const char *path);   /* files only */
+
+/* ---- search.c ---- */
+
+int search_main(int count, char **arguments);             /* the whole program when it is started as `guest search` */
 
 #endif

@@ -220,7 +220,8 @@ static size_t watch(struct pollfd **fds, size_t *capacity, int *timeout) {
     return n;
 }
 
-int main(void) {
+int main(int count, char **arguments) {
+    if (count > 1 && !strcmp(arguments[1], "search")) return search_main(count - 2, arguments + 2);
     prepare();
     struct pollfd *fds = NULL;
     size_t capacity = 0;

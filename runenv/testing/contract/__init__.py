@@ -28,7 +28,9 @@ import pytest
 pytest.register_assert_rewrite(
     *(f"{__name__}.{part}" for part in ("base", "exec", "ends", "output", "files", "paths", "writes"))
 )
-pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in ("trees", "lifecycle", "limits")))
+pytest.register_assert_rewrite(
+    *(f"{__name__}.{part}" for part in ("trees", "tree_streams", "searches", "lifecycle", "limits"))
+)
 
 from runenv.testing.contract.base import Contract  # noqa: E402 - only now are its asserts explained when they fail
 from runenv.testing.contract.ends import EndsContract  # noqa: E402
@@ -38,6 +40,8 @@ from runenv.testing.contract.lifecycle import LifecycleContract  # noqa: E402
 from runenv.testing.contract.limits import LimitsContract  # noqa: E402
 from runenv.testing.contract.output import OutputContract  # noqa: E402
 from runenv.testing.contract.paths import PathsContract  # noqa: E402
+from runenv.testing.contract.searches import SearchesContract  # noqa: E402
+from runenv.testing.contract.tree_streams import TreeStreamsContract  # noqa: E402
 from runenv.testing.contract.trees import TreesContract  # noqa: E402
 from runenv.testing.contract.writes import WritesContract  # noqa: E402
 
@@ -51,6 +55,8 @@ __all__ = (
     "LimitsContract",
     "OutputContract",
     "PathsContract",
+    "SearchesContract",
+    "TreeStreamsContract",
     "TreesContract",
     "WritesContract",
 )
@@ -64,6 +70,8 @@ class EnvContract(
     PathsContract,
     WritesContract,
     TreesContract,
+    TreeStreamsContract,
+    SearchesContract,
     LifecycleContract,
     LimitsContract,
 ):
