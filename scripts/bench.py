@@ -23,6 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 import runenv
+from scripts.bench_artifacts import artifacts
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -217,17 +218,23 @@ async def run(*command: str) -> None:
         raise SystemExit(f"bench: {command[0]} failed")
 
 
-async def main(rounds: int) -> None:
-    """Measure everything and print the table."""
+async def main(part: str, *, quick: bool) -> None:
+    """Measure and print the table."""
     report = Report()
-    await latency(report, rounds)
-    await lifecycle(report, max(rounds // 20, 3))
-    await output(report)
-    await transfer(report)
+    rounds = 20 if quick else 200
+    if part in {"all", "envs"}:
+        await latency(report, rounds)
+        await lifecycle(report, max(rounds // 20, 3))
+        await output(report)
+        await transfer(report)
+    if part in {"all", "artifacts"}:
+        await artifacts(report, quick=quick)
     Console().print(report.table)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a tenth of the rounds")
-    asyncio.run(main(20 if parser.parse_args().quick else 200))
+    parser.add_argument("--only", choices=("envs", "artifacts"), default="all", help="one part of the measurements")
+    given = parser.parse_args()
+    asyncio.run(main(given.only, quick=given.quick))

@@ -1,4 +1,4 @@
-"""An index: every case from public bug reports that concerns envs has a test that names it, or a reason why not yet.
+"""An index: every case from public bug reports that concerns us has a test that names it, or a reason why not yet.
 
 A test names a case in its name or in the first words of its docstring: `test_C001_...`, `\"\"\"C001: ...`. The ids are
 those of the project's list of cases, by kind; a new id in that list is added here first.
@@ -22,6 +22,9 @@ CASES: Final = {
     ).split(),
     "files": "C034 C036 C037 C038 C040 C041 C044 C045 C047 C048 C049 C050 C052".split(),
     "docker lifecycle": "C066 C067 C068 C069 C070 C073 C074 C077 C078".split(),
+    "images": "C054 C056 C057 C058 C059 C060 C062 C065".split(),
+    "artifacts": "C079 C080 C081 C082 C083 C085 C086 C088 C089 C091".split(),
+    "offload": "C093 C094 C096 C097 C099 C100 C101 C102".split(),
     "security": "C105 C106 C108 C109".split(),
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import io
 import re
@@ -13,16 +14,26 @@ import pytest
 from rich.console import Console
 
 import runenv.cli.demo
-from runenv.cli.demo import Inputs, run_demo
-from runenv.cli.demo.steps import SOURCE, StepError, Steps, marker_of
+from runenv.artifacts.artifact import Scope
+from runenv.artifacts.store import ArtifactStore
+from runenv.cli.demo import Inputs, endpoint, run_demo
+from runenv.cli.demo.endpoint import Endpoint, send
+from runenv.cli.demo.handover import TABLE as COUNTS
+from runenv.cli.demo.handover import Handover
+from runenv.cli.demo.memory import Memory
+from runenv.cli.demo.screen import Screen
+from runenv.cli.demo.steps import SOURCE, Meter, StepError, Steps, marker_of
 from runenv.config import DockerConfig, LocalConfig
 from runenv.envs import open_env
+from runenv.errors import ToolError
 from runenv.types import Output
 from tests.command_line import needs_engine, run
 from tests.envs.engines import BASE, PYTHON, ROOT
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
+
+    from blockbuster import BlockBuster
 
     from runenv.env import RunEnv
 
@@ -117,17 +128,137 @@ async def test_a_step_that_fails_says_why(env: RunEnv) -> None:
         await Steps(env, python="no-such-python").can_draw()
 
 
+SCOPE = Scope(run="demo")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def memory_may_be_read(blocking_calls_fail: BlockBuster) -> None:
+    """A catalog in memory is an SQL database that waits for nothing, so that it is used within the event loop."""
+    for name, function in blocking_calls_fail.functions.items():
+        if name.startswith("sqlite3."):
+            function.can_block_in("runenv/artifacts/backends/threads.py", {"run"})
+
+
+@pytest.fixture
+def other_end() -> Iterator[Endpoint]:
+    """An endpoint that takes files."""
+    running = Endpoint()
+    running.start()
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+async def store() -> AsyncIterator[ArtifactStore]:
+    """A store in memory."""
+    async with ArtifactStore.open("memory://") as opened:
+        yield opened
+
+
+async def test_a_file_goes_from_the_sandbox_to_an_endpoint_and_the_transcript_has_its_handle(
+    env: RunEnv, store: ArtifactStore, other_end: Endpoint
+) -> None:
+    """The tool got base64, the endpoint the bytes, and the model wrote and saw neither."""
+    await env.write(COUNTS, b"path,lines,uses\na.py,3,9\n" + b"b.py,1,2\n" * 2000)
+    meter = Meter()
+    handover = Handover(env, store, SCOPE, other_end, meter, "python3")
+    record = await handover.make(slides=False)
+    delivery = await handover.send(record)
+    content = await env.read("deck.zip")
+    sha256 = hashlib.sha256(content).hexdigest()
+    assert (delivery.theirs, delivery.arrived, record.sha256) == (sha256, sha256, sha256)
+    assert other_end.arrived == {"deck.zip": (len(content), sha256)}
+    assert delivery.given == f"{len(base64.b64encode(content)):,} characters of base64"
+    made, shown, asked, answered = (message.text for message in delivery.messages)
+    assert made.startswith("make_archive({")
+    assert f'"content": "{record.handle}"' in asked
+    assert record.handle in shown
+    assert '[artifact "receipt.json" application/json' in answered
+    assert not re.search(r"[A-Za-z0-9+/]{65}", f"{made}{shown}{asked}{answered}")
+    assert delivery.seen == meter.seen == sum(map(len, (made, shown, asked, answered)))
+    assert meter.down >= len(content)
+
+
+async def test_a_large_file_takes_the_same_road_as_a_stream(env: RunEnv, other_end: Endpoint, tmp_path: Path) -> None:
+    """The tool got a path, of which nothing is left afterwards."""
+    async with ArtifactStore.open(f"file://{tmp_path}/store") as store:
+        handover = Handover(env, store, SCOPE, other_end, Meter(), "python3")
+        async with Memory() as memory:
+            delivery = await handover.send_large(await handover.make_large(100))
+    assert delivery.record.size == 100_000_000
+    assert other_end.arrived["recording.bin"] == (100_000_000, delivery.theirs)
+    assert memory.grown is not None
+    assert memory.grown < 64 << 20
+
+
+async def test_an_endpoint_that_got_something_else_is_found_out(
+    env: RunEnv, store: ArtifactStore, other_end: Endpoint
+) -> None:
+    """Both ends are compared, not assumed."""
+    await env.write(COUNTS, b"path,lines,uses\n")
+    handover = Handover(env, store, SCOPE, other_end, Meter(), "python3")
+    record = await handover.make(slides=False)
+    await env.write(record.name, b"another")
+    with pytest.raises(StepError, match="in the store"):
+        await handover.send(record)
+
+
+async def test_content_in_the_transcript_is_found_out(
+    env: RunEnv, store: ArtifactStore, other_end: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tool that gives back what it got puts it before the model."""
+    await env.write(COUNTS, b"path,lines,uses\n")
+    handover = Handover(env, store, SCOPE, other_end, Meter(), "python3")
+    record = await handover.make(slides=False)
+    sends = handover._tools.upload_content
+
+    async def echoes(_: object, name: str, content: str) -> list[object]:
+        return [*await sends(name, content), content]
+
+    monkeypatch.setattr(type(handover._tools), "upload_content", echoes)
+    with pytest.raises(StepError, match="is in the transcript"):
+        await handover.send(record)
+
+
+def test_an_endpoint_that_breaks_off_is_an_error_of_the_tool(
+    other_end: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one sentence, not as an exception of a library."""
+    monkeypatch.setattr(endpoint, "SECONDS", 1.0)
+    with pytest.raises((ToolError, OSError)):
+        send(other_end.port, "short", io.BytesIO(b"123"), 10)
+    assert other_end.arrived == {}
+
+
+async def test_nothing_of_the_demo_stays_in_a_store_that_is_given(
+    env: RunEnv, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It is somebody's own."""
+    monkeypatch.setattr("runenv.cli.demo.LARGE_MB", 3)
+    await env.write(COUNTS, b"path,lines,uses\n")
+    console, meter = Console(file=io.StringIO(), width=120), Meter()
+    given = ArtifactStore.open(f"file://{tmp_path}/store")
+    await runenv.cli.demo._hand_over(Screen(console, meter), Steps(env, meter=meter), given)
+    assert "3.0 MB into the store" in text_of(console)
+    assert list((tmp_path / "store" / "content").iterdir()) == []
+
+
 async def test_without_pandas_the_rest_is_done_and_the_chart_is_said_to_be_missing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The demo is not whole then, and says what to install."""
-    monkeypatch.setattr("runenv.cli.demo.steps.programs.HAS", "raise SystemExit(1)")
+    monkeypatch.setattr("runenv.cli.demo.LARGE_MB", 3)
+    for question in ("HAS", "HAS_PPTX"):
+        monkeypatch.setattr(f"runenv.cli.demo.steps.programs.{question}", "raise SystemExit(1)")
     console = Console(file=io.StringIO(), width=80)
     assert not await run_demo(LocalConfig(), Inputs(TREE, TABLE, tmp_path / "chart.png"), console)
     shown = text_of(console)
     assert "pip install pandas matplotlib" in shown
     assert "0 left when its result was there" in shown
-    assert "SHA-256" not in shown
+    assert shown.count("SHA-256 on both ends") == 2
+    assert "SHA-256 on both sides" not in shown
+    assert "deck.zip" in shown
+    assert "there is no python-pptx in the env" in shown
     assert not (tmp_path / "chart.png").exists()
 
 
@@ -148,11 +279,20 @@ async def test_the_whole_demo_in_a_sandbox(tmp_path: Path) -> None:
     assert "0 left when its result was there" in shown
     assert "no network" in shown
     assert "env docker-" in shown
+    assert re.search(r"a tool makes deck\.pptx in the env: \d\d\.\d kB behind a handle", shown)
+    assert "application/vnd.openxmlformats-officedocument.presentationml.presentation" in shown
+    assert "recording.bin: 200.0 MB into the store" in shown
+    grown = re.search(r"this process grew by ([\d.]+) MB at most for 200.0 MB", shown)
+    assert grown is not None
+    assert float(grown[1]) < 64
 
 
 @pytest.mark.docker
-async def test_without_a_table_the_chart_is_of_what_the_analysis_counted(tmp_path: Path) -> None:
+async def test_without_a_table_the_chart_is_of_what_the_analysis_counted(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """From a wheel, which has no data."""
+    monkeypatch.setattr("runenv.cli.demo.LARGE_MB", 3)
     needs_engine()
     console = Console(file=io.StringIO(), width=120, force_terminal=True)
     inputs = Inputs(TREE, None, tmp_path / "chart.png")

@@ -36,6 +36,10 @@ VALUES: Final = ("runenv.errors", "runenv.types", "runenv.output", "runenv.guest
 PROTOCOLS: Final = ("runenv.config", "runenv.config_file", "runenv.env")
 GUEST: Final = ("runenv.guest",)
 ENVS: Final = ("runenv.envs", "runenv.sync")
+ARTIFACTS: Final = ("runenv.artifacts",)
+TOOLS: Final = ("runenv.tools",)
+DECODERS: Final = ("runenv.tools.image_decoding", "runenv.tools.pdf_decoding")
+"""What runs in worker processes only."""
 DOCKER_SDK: Final = ("docker", "requests", "urllib3")
 TABLE: Final = (
     Rule(VALUES, own=VALUES),
@@ -47,7 +51,29 @@ TABLE: Final = (
         libraries=("anyio", "tenacity", *DOCKER_SDK),
     ),
     Rule(ENVS, own=VALUES + PROTOCOLS + GUEST + ENVS, libraries=("anyio", "pydantic", "tenacity")),
-    Rule(("runenv.testing",), own=("runenv",), libraries=("anyio", "docker", "pytest", "testcontainers")),
+    Rule(
+        ("runenv.artifacts",),
+        own=VALUES + PROTOCOLS + ARTIFACTS,
+        libraries=("anyio", "obstore", "pydantic", "tenacity"),
+    ),
+    Rule(("runenv.providers",), own=(*VALUES, "runenv.providers")),
+    Rule(DECODERS, own=VALUES + PROTOCOLS + ARTIFACTS + TOOLS, libraries=("PIL", "pillow_heif", "pypdfium2")),
+    Rule(
+        TOOLS,
+        own=VALUES + PROTOCOLS + ARTIFACTS + TOOLS,
+        libraries=("anyio", "opentelemetry", "pydantic", "pydantic_core"),
+    ),
+    Rule(
+        ("runenv.adapters.mcp",),
+        own=VALUES + PROTOCOLS + ARTIFACTS + TOOLS + ("runenv.envs", "runenv.providers", "runenv.adapters"),
+        libraries=("anyio", "mcp", "pydantic", "starlette", "uvicorn"),
+    ),
+    Rule(("runenv.adapters",)),
+    Rule(
+        ("runenv.testing",),
+        own=("runenv",),
+        libraries=("anyio", "docker", "hypothesis", "obstore", "pytest", "testcontainers"),
+    ),
     Rule(("runenv.cli",), own=("runenv",), libraries=("anyio", "rich", "typer")),
     Rule(("runenv",), own=("runenv",)),
 )
@@ -111,4 +137,4 @@ def test_importing_loads_nothing_optional(statement: str) -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
     assert "pydantic" in loaded
-    assert not loaded & {*DOCKER_SDK, "tenacity", "typer", "rich", "pytest", "testcontainers"}
+    assert not loaded & {*DOCKER_SDK, "tenacity", "typer", "rich", "pytest", "testcontainers", "obstore", "PIL"}

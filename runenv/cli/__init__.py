@@ -10,10 +10,12 @@ import sys
 
 import typer
 
+from runenv.cli.artifacts import artifacts_app
 from runenv.cli.cp import cp_command
 from runenv.cli.demo import demo_command
 from runenv.cli.doctor import doctor_command
 from runenv.cli.exec import exec_command
+from runenv.cli.mcp import mcp_command
 
 __all__ = ("app", "main")
 
@@ -28,6 +30,8 @@ app = typer.Typer(
 # What follows the first word of COMMAND is that command's own.
 app.command("exec", context_settings={"allow_interspersed_args": False})(exec_command)
 app.command("cp")(cp_command)
+app.add_typer(artifacts_app, name="artifacts")
+app.command("mcp")(mcp_command)
 app.command("doctor")(doctor_command)
 app.command("demo")(demo_command)
 

@@ -8,7 +8,7 @@ import enum
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Final, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 import typer
 
@@ -16,16 +16,29 @@ from runenv.config import BindMount, DockerConfig, LocalConfig, Mount, VolumeMou
 from runenv.config_file import load_config
 from runenv.errors import ConfigError
 
+if TYPE_CHECKING:
+    from runenv.artifacts.artifact import Scope
+    from runenv.artifacts.store import ArtifactStore
+
 __all__ = (
+    "STORE_VARIABLE",
     "Agent",
     "AgentsFile",
     "Image",
     "Kind",
     "Mounts",
+    "ScopeRun",
+    "ScopeSession",
+    "ScopeUser",
+    "StoreOptions",
+    "StoreUrl",
     "User",
     "Variables",
     "env_config",
     "mount_of",
+    "pairs_of",
+    "scope_of",
+    "store_of",
     "variables_of",
 )
 
@@ -65,6 +78,34 @@ Mounts: TypeAlias = Annotated[
         help="Folder of the host (starts with / . or ~; read-only unless :rw) or a named volume, in the container.",
     ),
 ]
+
+STORE_VARIABLE: Final = "RUNENV_STORE"
+"""Names the store where `--store` does not."""
+
+StoreUrl: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        metavar="URL",
+        envvar=STORE_VARIABLE,
+        help="Artifact store: file:///folder, s3://bucket/prefix, gs://bucket/prefix, az://container/prefix.",
+    ),
+]
+StoreOptions: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-o",
+        "--option",
+        metavar="NAME=VALUE",
+        help="Option of object storage, such as endpoint or region. Others on this host can read a command line: leave"
+        " credentials where the vendor's own tools look for them, such as AWS_SECRET_ACCESS_KEY.",
+    ),
+]
+ScopeRun: TypeAlias = Annotated[
+    str | None, typer.Option("--run", metavar="ID", help="Whose artifacts: of this run, and of what it is in.")
+]
+ScopeSession: TypeAlias = Annotated[str | None, typer.Option("--session", metavar="ID", help="Of this session.")]
+ScopeUser: TypeAlias = Annotated[str | None, typer.Option("--user", metavar="ID", help="Of this user.")]
 
 _CONFIGS: Final[dict[Kind, type[LocalConfig | DockerConfig]]] = {Kind.LOCAL: LocalConfig, Kind.DOCKER: DockerConfig}
 _OPTIONS: Final = {"mounts": "--mount", "environment": "-e", "memory_bytes": "--memory"}
@@ -160,3 +201,57 @@ def mount_of(text: str) -> Mount:
     if source.startswith(("/", ".", "~")):
         return BindMount(source=Path(source).expanduser().absolute(), target=target, read_only=mode != "rw")
     return VolumeMount(name=source, target=target, read_only=mode == "ro")
+
+
+def pairs_of(option: str, texts: Sequence[str] | None) -> dict[str, str]:
+    """Read `NAME=VALUE` each, for an option of the command line.
+
+    Raises:
+        ConfigError: there is no name or no value; what was written is not repeated, for it may be a secret.
+    """
+    pairs: dict[str, str] = {}
+    for text in texts or ():
+        name, has_value, value = text.partition("=")
+        if not has_value or not name:
+            raise ConfigError(f"{option} takes NAME=VALUE")
+        pairs[name] = value
+    return pairs
+
+
+def store_of(url: str | None, options: Sequence[str] | None, *, make: bool = False) -> "ArtifactStore":
+    """Return the artifact store that the options name, not open yet.
+
+    Args:
+        url: as given or from the environment.
+        options: for object storage.
+        make: a folder that is not there is to be made.
+
+    Raises:
+        ConfigError: there is no such store, or it would end with this command.
+    """
+    from runenv.artifacts.backends import _folder
+    from runenv.artifacts.store import ArtifactStore
+
+    if url is None:
+        raise ConfigError(f"no artifact store is named: give --store URL, or set {STORE_VARIABLE}")
+    store = ArtifactStore.open(url, options=pairs_of("--option", options))
+    scheme = url.partition(":")[0].lower()
+    if scheme == "memory":
+        raise ConfigError("memory:// ends with this command: name a store that stays, such as file:///folder")
+    if scheme == "file" and not make and not Path(_folder(url)).is_dir():
+        raise ConfigError(f"there is no artifact store {url!r}: its folder is made by `runenv artifacts put`")
+    return store
+
+
+def scope_of(run: str | None, session: str | None, user: str | None) -> "Scope":
+    """Return the scope that the options name.
+
+    Raises:
+        ConfigError: they name none.
+        HandleError: one may not be an id.
+    """
+    from runenv.artifacts.artifact import Scope
+
+    if run is None and session is None and user is None:
+        raise ConfigError("whose artifacts? give --run, --session or --user")
+    return Scope(run, session, user)

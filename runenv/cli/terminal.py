@@ -38,6 +38,7 @@ __all__ = (
     "error_line",
     "moved",
     "one_line_errors",
+    "printable",
     "size",
     "transfer_bar",
 )
@@ -96,6 +97,11 @@ def one_line_errors(status: int = FAILED) -> Generator[None]:
 def size(number: int) -> str:
     """Write bytes for people."""
     return decimal(number)
+
+
+def printable(text: str) -> str:
+    """Write a text so that it can do nothing to a terminal: control characters and the like as escapes."""
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
 
 
 def count(number: int, noun: str) -> str:

@@ -4,29 +4,43 @@ A source tree and a CSV go into an env; an analysis prints far more than a model
 found again; a chart comes back, the same on both sides; a command tree that does not end is ended. `steps.py` does
 it, `screen.py` draws it, `programs.py` are the programs that run inside.
 
+In the second act files go from the sandbox to an HTTP endpoint by the hands of two tools, a small one and a large one,
+and the model's transcript has a handle where they were. `handover.py` does that; `endpoint.py` is the other end.
+
 Unless told otherwise the tree is the checkout that the package is in, and the CSV is the one of its tests. From a
 wheel the tree is the package itself, and the chart is drawn from what the analysis has counted.
 """
 
 import os
+import secrets
+import shutil
 import sys
-from contextlib import AsyncExitStack, suppress
+import tempfile
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import anyio
+import anyio.to_thread
 import typer
 from rich.console import Console
 
 import runenv
 from runenv.cli.demo.screen import Screen
 from runenv.cli.demo.steps import CHART, SOURCE, Meter, StepError, Steps, marker_of
-from runenv.cli.options import Image, Kind, env_config
+from runenv.cli.options import Image, Kind, StoreOptions, env_config, pairs_of
 from runenv.cli.terminal import FAILED, moved, one_line_errors, size, transfer_bar
 from runenv.config import DockerConfig, LocalConfig
 from runenv.envs import open_env
 from runenv.errors import EnvStartError
+
+if TYPE_CHECKING:
+    from runenv.artifacts.artifact import Scope
+    from runenv.artifacts.store import ArtifactStore
+    from runenv.cli.demo.endpoint import Endpoint
+    from runenv.cli.demo.handover import Handover
 
 __all__ = ("Inputs", "default_inputs", "demo_command", "run_demo")
 
@@ -35,6 +49,8 @@ IMAGE: Final = "runenv/python"
 TABLE: Final = "table.csv"
 COUNTS: Final = "files.csv"
 """What the analysis leaves in the env."""
+LARGE_MB: Final = 200
+"""The large file of the second act, in megabytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +77,21 @@ def demo_command(
     ] = None,
     csv: Annotated[Path | None, typer.Option(metavar="PATH", help="CSV to draw; the tests' own unless given.")] = None,
     output: Annotated[Path | None, typer.Option(metavar="PATH", help="Where the chart goes; a cache folder.")] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Artifact store of the second act; memory, and a temporary folder for the large file, unless given.",
+        ),
+    ] = None,
+    option: StoreOptions = None,
 ) -> None:
     """Do an agent's errand on real files, and say what it took.
 
     Uploads a source tree and a CSV, runs an analysis that prints far more than fits, reads on where it was cut, draws a
-    chart and brings it back, and ends a command tree that will not end. The image needs Python with pandas and
-    matplotlib; runenv/python unless given, which scripts/images builds.
+    chart and brings it back, and ends a command tree that will not end. Then tools hand a deck of slides, and 200 MB,
+    from the sandbox to an HTTP endpoint, and a model sees handles. The image needs Python with pandas, matplotlib and
+    python-pptx; runenv/python unless given, which scripts/images builds.
 
     Exit status: 0 when every step was done, else 1.
     """
@@ -76,7 +101,7 @@ def demo_command(
         default = default_inputs()
         inputs = Inputs(tree or default.tree, csv or default.table, output or default.output)
         try:
-            is_whole = anyio.run(run_demo, config, inputs, Console())
+            is_whole = anyio.run(run_demo, config, inputs, Console(), _given_store(store, option))
         except EnvStartError as error:
             if image is None and f"the image {IMAGE!r} is not on the engine" in str(error):
                 message = (
@@ -86,6 +111,12 @@ def demo_command(
                 raise EnvStartError(message) from error
             raise
     raise typer.Exit(0 if is_whole else FAILED)
+
+
+def _given_store(url: str | None, options: list[str] | None) -> "ArtifactStore | None":
+    from runenv.artifacts.store import ArtifactStore
+
+    return None if url is None else ArtifactStore.open(url, options=pairs_of("--option", options))
 
 
 def default_inputs() -> Inputs:
@@ -99,14 +130,22 @@ def default_inputs() -> Inputs:
     return Inputs(checkout, table if table.is_file() else None, output)
 
 
-async def run_demo(config: LocalConfig | DockerConfig, inputs: Inputs, console: Console) -> bool:
+async def run_demo(
+    config: LocalConfig | DockerConfig, inputs: Inputs, console: Console, store: "ArtifactStore | None" = None
+) -> bool:
     """Do all steps in an env of that configuration and draw them.
+
+    Args:
+        config: of the env.
+        inputs: what is worked on.
+        console: where it is drawn.
+        store: where artifacts go, not open; one in memory and one in a temporary folder when None.
 
     Returns:
         Whether every step was done; one is left out where the env has no pandas or matplotlib.
 
     Raises:
-        RunEnvError: an env does not open, or a step did not do what it is there to show.
+        RunEnvError: an env or the store does not open, or a step did not do what it is there to show.
         OSError: an input cannot be read.
     """
     meter = Meter()
@@ -131,6 +170,7 @@ async def run_demo(config: LocalConfig | DockerConfig, inputs: Inputs, console: 
             ended = await steps.end_tree()
             step.done(f"ended {ended.result.duration:.1f} s after its start")
         screen.ended(ended)
+        await _hand_over(screen, steps, store)
         screen.summary(env.id)
     return can_draw
 
@@ -178,3 +218,86 @@ async def _draw(screen: Screen, steps: Steps, inputs: Inputs) -> None:
         chart = await steps.chart(table, inputs.output)
         step.done(f"of {name}, {chart.printed}: a PNG of {size(chart.size)}")
     screen.chart(chart)
+
+
+async def _hand_over(screen: Screen, steps: Steps, store: "ArtifactStore | None") -> None:
+    """Do the second act in the env of the first."""
+    from runenv.artifacts.artifact import Scope
+    from runenv.artifacts.store import ArtifactStore
+
+    screen.second_act()
+    scope = Scope(run=f"demo-{secrets.token_hex(8)}")
+    async with AsyncExitStack() as stack:
+        endpoint = await stack.enter_async_context(_endpoint())
+        small = await stack.enter_async_context(_opened(store or ArtifactStore.open("memory://"), scope))
+        await _hand_over_deck(screen, _handover(steps, small, scope, endpoint))
+        large = small
+        if store is None:
+            folder = await stack.enter_async_context(_folder())
+            large = await stack.enter_async_context(_opened(ArtifactStore.open(folder.as_uri()), scope))
+        await _hand_over_large(screen, _handover(steps, large, scope, endpoint))
+
+
+def _handover(steps: Steps, store: "ArtifactStore", scope: "Scope", endpoint: "Endpoint") -> "Handover":
+    from runenv.cli.demo.handover import Handover
+
+    return Handover(steps.env, store, scope, endpoint, steps.meter, steps.python)
+
+
+async def _hand_over_deck(screen: Screen, handover: "Handover") -> None:
+    with screen.step("make", "a tool makes slides in the env") as step:
+        has_pptx = await handover.can_make_slides()
+        record = await handover.make(slides=has_pptx)
+        instead = "" if has_pptx else "; no slides: there is no python-pptx in the env"
+        step.done(f"a tool makes {record.name} in the env: {size(record.size)} behind a handle{instead}")
+    with screen.step("send", "another tool sends it to an HTTP endpoint") as step:
+        delivery = await handover.send(record)
+        step.done(f"another sends it to an HTTP endpoint: {size(record.size)}, by its handle")
+    screen.delivery(delivery)
+
+
+async def _hand_over_large(screen: Screen, handover: "Handover") -> None:
+    from runenv.cli.demo.memory import Memory
+
+    async with Memory() as memory:
+        with screen.step("make large", f"a tool makes {LARGE_MB} MB in the env") as step:
+            record = await handover.make_large(LARGE_MB)
+            step.done(f"{record.name}: {size(record.size)} into the store, streamed")
+        with screen.step("send large", "another tool sends it to the endpoint") as step:
+            delivery = await handover.send_large(record)
+            step.done(f"{size(record.size)} out of the store and to the endpoint, streamed")
+    screen.large_delivery(delivery, memory.grown)
+
+
+@asynccontextmanager
+async def _endpoint() -> AsyncGenerator["Endpoint"]:
+    from runenv.cli.demo.endpoint import Endpoint
+
+    endpoint = Endpoint()
+    await anyio.to_thread.run_sync(endpoint.start)
+    try:
+        yield endpoint
+    finally:
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(endpoint.stop)
+
+
+@asynccontextmanager
+async def _opened(store: "ArtifactStore", scope: "Scope") -> AsyncGenerator["ArtifactStore"]:
+    """Open a store; nothing of the demo stays in it."""
+    async with store:
+        try:
+            yield store
+        finally:
+            with anyio.CancelScope(shield=True):
+                await store.clear_scope(scope)
+
+
+@asynccontextmanager
+async def _folder() -> AsyncGenerator[Path]:
+    folder = Path(await anyio.to_thread.run_sync(tempfile.mkdtemp, None, "runenv-demo-"))
+    try:
+        yield folder
+    finally:
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(shutil.rmtree, folder, True)  # noqa: FBT003 - ignore_errors

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ("CHART", "HAS", "INDEX", "LIVING", "TREE")
+__all__ = ("ARCHIVE", "CHART", "DECK", "HAS", "HAS_PPTX", "INDEX", "LIVING", "RECORDING", "TREE")
 
 INDEX: Final = '''\
 """Print every use of every name in a source tree, then what they come to; counts by file go to files.csv."""
@@ -94,6 +94,57 @@ wait
 
 HAS: Final = "import importlib.util as u; raise SystemExit(not all(map(u.find_spec, ('matplotlib', 'pandas'))))"
 """Ends with 0 where the chart can be drawn."""
+
+DECK: Final = '''\
+"""Make slides about the files of a source tree: title, CSV of them, and where to."""
+import csv, sys
+from pptx import Presentation
+from pptx.util import Inches
+
+title, table, target = sys.argv[1:]
+with open(table, newline="", encoding="utf-8") as source:
+    files = list(csv.DictReader(source))
+deck = Presentation()
+slide = deck.slides.add_slide(deck.slide_layouts[0])
+slide.shapes.title.text = title
+slide.placeholders[1].text = f"{len(files):,} files, {sum(int(file['lines']) for file in files):,} lines"
+for column in ("lines", "uses"):
+    most = sorted(files, key=lambda file: -int(file[column]))[:10]
+    slide = deck.slides.add_slide(deck.slide_layouts[5])
+    slide.shapes.title.text = f"Files with the most {column}"
+    cells = slide.shapes.add_table(len(most) + 1, 2, Inches(0.5), Inches(1.5), Inches(9), Inches(5)).table
+    for row, texts in enumerate([("file", column), *((file["path"], file[column]) for file in most)]):
+        for place, text in enumerate(texts):
+            cells.cell(row, place).text = text
+deck.save(target)
+print(f"{len(deck.slides)} slides")
+'''
+"""Needs python-pptx."""
+
+ARCHIVE: Final = '''\
+"""Put a title and a CSV into a ZIP file, as they are."""
+import sys, zipfile
+
+title, table, target = sys.argv[1:]
+with zipfile.ZipFile(target, "w") as archive:
+    archive.writestr("title.txt", title)
+    archive.write(table, "files.csv")
+    print(f"{len(archive.namelist())} members")
+'''
+"""Where there is no python-pptx; needs Python and no more."""
+
+RECORDING: Final = '''\
+"""Write megabytes that nothing could make smaller."""
+import os, sys
+
+with open(sys.argv[2], "wb") as out:
+    for _ in range(int(sys.argv[1])):
+        out.write(os.urandom(1_000_000))
+print(f"{sys.argv[1]} MB")
+'''
+
+HAS_PPTX: Final = "import importlib.util as u; raise SystemExit(u.find_spec('pptx') is None)"
+"""Ends with 0 where slides can be made."""
 
 LIVING: Final = "grep -lsa {mark} /proc/[0-9]*/environ | wc -l"
 """Counts the processes with `{mark}` among the variables they were started with."""

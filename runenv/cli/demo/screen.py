@@ -17,13 +17,14 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from runenv.cli.terminal import count, size
+from runenv.cli.terminal import count, printable, size
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
 
     from rich.console import RenderableType
 
+    from runenv.cli.demo.handover import Delivery, Message
     from runenv.cli.demo.steps import Chart, Cut, Ended, Meter
     from runenv.types import Output
 
@@ -35,6 +36,8 @@ TAIL_LINES: Final = 4
 CUT_LINES: Final = 6
 """Of the spill file, at the place of the cut."""
 INDENT: Final = 2
+FLAT_BYTES: Final = 64 * 1024 * 1024
+"""What this process may grow by while a file of any size goes through it; more is no flat memory."""
 _GIB: Final = 2**30
 _QUIET: Final = "grey62"
 _MARKER: Final = "bold yellow"
@@ -185,6 +188,43 @@ class Screen:
         title = f"deadline, SIGTERM, {ended.result.signal}"
         self._panel(title, f"the next command answers {ended.answer}", [table])
 
+    def second_act(self) -> None:
+        """Say what comes now."""
+        text = Text.assemble(
+            ("The second act", "bold cyan"),
+            "\nA tool makes a file, another sends it on. What a model sees and writes is a handle.",
+        )
+        self._console.print(Panel(text, border_style="cyan", padding=(0, 2)))
+
+    def delivery(self, delivery: Delivery) -> None:
+        """Show the transcript, and the hashes of both ends."""
+        parts = [_message(message) for message in delivery.messages]
+        share = f"{delivery.seen:,} characters for {size(delivery.record.size)}, no base64"
+        self._panel("the transcript: what a model writes and sees", share, parts)
+        self._ends(delivery, ("tool got", Text(f"{delivery.given}, for a handle of {len(delivery.record.handle)}")))
+
+    def large_delivery(self, delivery: Delivery, grown: int | None) -> None:
+        """Show the hashes of both ends, and what it took of this process."""
+        if grown is None:
+            took = Text("not measured: this system does not tell")
+        else:
+            style = "green" if grown <= FLAT_BYTES else "red"
+            through = f"for {size(delivery.record.size)}"
+            took = Text.assemble("this process grew by ", (size(grown), style), f" at most {through}")
+        self._ends(
+            delivery, ("memory", took), ("model", Text(f"{delivery.seen:,} characters of transcript, no base64"))
+        )
+
+    def _ends(self, delivery: Delivery, *more: tuple[str, Text]) -> None:
+        table = Table.grid(padding=(0, 2))
+        table.add_column(style=_QUIET, no_wrap=True)
+        table.add_column(overflow="fold")
+        table.add_row("env", delivery.theirs)
+        table.add_row("endpoint", Text(delivery.arrived, style="green"))
+        for what, text in more:
+            table.add_row(what, text)
+        self._panel("SHA-256 on both ends", "equal", [table], style="green")
+
     def summary(self, env: str) -> None:
         """Draw the table of all steps, and what it comes to."""
         table = Table(box=None, padding=(0, 2, 0, 0), header_style=_QUIET, show_footer=True, footer_style="bold")
@@ -229,6 +269,17 @@ class Screen:
 
 def _code(line: str, style: str = "") -> Text:
     return Text(line, style=style, no_wrap=True, overflow="ellipsis")
+
+
+def _message(message: Message) -> Text:
+    from runenv.artifacts.handles import find  # with it comes the store, which takes as long as the command line
+
+    text = Text("→ " if message.kind == "call" else "← ", style=_QUIET if message.kind == "result" else "")
+    for number, line in enumerate(message.text.split("\n")):
+        text.append(f"{chr(10)}  {printable(line)}" if number else printable(line))
+    for match in find(text.plain):
+        text.stylize("bold cyan", match.start, match.end)
+    return text
 
 
 def _hidden(lines: int) -> Text:

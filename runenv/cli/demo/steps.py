@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from runenv.env import RunEnv
     from runenv.types import Command, ExecResult, Output, Progress, TransferResult
 
-__all__ = ("Chart", "Cut", "Ended", "Meter", "StepError", "Steps", "marker_of")
+__all__ = ("Chart", "Cut", "Ended", "Meter", "StepError", "Steps", "marker_of", "require")
 
 EXCLUDED: Final = (".*", "__pycache__", "node_modules", "dist", "guest-*", "*.csv", "*.egg-info")
 """Not part of a source tree: hidden and built things, and the CSV that goes on its own."""
@@ -124,6 +124,17 @@ def marker_of(output: Output) -> str:
     return next(line for line in output.text.splitlines() if line.startswith("[... ") and path in line)
 
 
+def require(result: ExecResult, what: str) -> None:
+    """Make sure that a command has done what it was to do.
+
+    Raises:
+        StepError: it has not; with the last line that it wrote.
+    """
+    if not result.ok:
+        reason = (result.stderr.text or result.stdout.text).strip().splitlines()
+        raise StepError(f"{what} failed ({result.exit_code or result.signal}): {reason[-1] if reason else 'no word'}")
+
+
 @dataclass(slots=True)
 class Steps:
     """The demo in one env.
@@ -148,7 +159,7 @@ class Steps:
         """Run an analysis that prints far more than a model could read, and return what came of it."""
         await self._write("index.py", programs.INDEX)
         result = await self._exec([self.python, "index.py", SOURCE])
-        self._require(result, "the analysis of the source tree")
+        require(result, "the analysis of the source tree")
         return result.stdout
 
     async def read_cut(self, output: Output) -> Cut:
@@ -189,9 +200,9 @@ class Steps:
         """
         await self._write("chart.py", programs.CHART)
         drawn = await self._exec([self.python, "chart.py", table, CHART])
-        self._require(drawn, "the chart")
+        require(drawn, "the chart")
         hashed = await self._exec(["sha256sum", CHART])
-        self._require(hashed, "sha256sum")
+        require(hashed, "sha256sum")
         theirs = hashed.stdout.text.split()[0]
         result = await self.env.download(CHART, target)
         self.meter.down += result.bytes
@@ -221,7 +232,7 @@ class Steps:
                 await anyio.sleep(LOOK_SECONDS)
         left = await self._number(look)
         answer = await self._exec("echo $((6 * 7))")
-        self._require(answer, "the next command")
+        require(answer, "the next command")
         ended = Ended(results[0], most, left, answer.stdout.text.strip())
         if left or not most or not ended.result.timed_out:
             raise StepError(f"of {most} processes {left} are left (timed out: {ended.result.timed_out})")
@@ -234,7 +245,7 @@ class Steps:
 
     async def _number(self, command: str) -> int:
         result = await self.env.exec(command)  # the demo's own look, which no model sees
-        self._require(result, "a look at the processes")
+        require(result, "a look at the processes")
         return int(result.stdout.text)
 
     async def _exec(self, command: Command, *, env: dict[str, str] | None = None, timeout: float = 120) -> ExecResult:
@@ -244,11 +255,3 @@ class Steps:
             self.meter.down += len(output.data)
             self.meter.seen += len(output.text)
         return result
-
-    @staticmethod
-    def _require(result: ExecResult, what: str) -> None:
-        if not result.ok:
-            reason = (result.stderr.text or result.stdout.text).strip().splitlines()
-            raise StepError(
-                f"{what} failed ({result.exit_code or result.signal}): {reason[-1] if reason else 'no word'}"
-            )

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def no_descriptor_leaks() -> Iterator[None]:
-    """Every test leaves as many descriptors as it found."""
+    """Every test leaves as many descriptors as it found; or fewer, since idle connections of other tests may close."""
     before = open_descriptors()
     yield
-    assert open_descriptors() == before
+    assert open_descriptors() <= before
 
 
 @pytest.fixture

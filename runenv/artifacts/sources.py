@@ -1,0 +1,157 @@
+"""What can be put into a store, as one kind of thing: a stream of chunks, with what is known about it beforehand.
+
+Also the small pumps between streams: chunks of a decent size, and work that goes on ahead of who takes its results.
+Above is `store.py`; nothing here knows where the bytes go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from runenv.artifacts.artifact import Artifact
+from runenv.artifacts.backends.backend import CHUNK_BYTES
+from runenv.artifacts.backends.threads import Threads, to_its_end
+from runenv.errors import ArtifactError, HandleError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Mapping
+
+    from runenv.artifacts.backends.backend import Chunks
+
+__all__ = ("Data", "Source", "ahead", "opened")
+
+Data: TypeAlias = "bytes | bytearray | memoryview | str | Path | AsyncIterable[bytes] | Artifact"
+"""Bytes, the path of a file on this host (as text too), a stream, or all of it together."""
+AHEAD: Final = 2
+"""Chunks that a stream may be ahead of who takes them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What is put, and what is said about it."""
+
+    data: bytes | bytearray | memoryview | Path | AsyncIterable[bytes]
+    filename: str
+    media_type: str | None
+    metadata: Mapping[str, str]
+
+    @classmethod
+    def of(cls, data: Data, filename: str | None, media_type: str | None, metadata: Mapping[str, str] | None) -> Source:
+        """Take apart what was given; what is said in the call goes before what an `Artifact` says.
+
+        Raises:
+            HandleError: nobody says what its name is.
+            TypeError: it is nothing that can be put.
+        """
+        if isinstance(data, Artifact):
+            return cls.of(
+                data.data,
+                data.filename if filename is None else filename,
+                data.media_type if media_type is None else media_type,
+                data.metadata if metadata is None else metadata,
+            )
+        if isinstance(data, str):
+            data = Path(data)
+        if filename is None:
+            if not isinstance(data, Path):
+                raise HandleError("an artifact needs a name: pass filename=")
+            filename = data.name
+        if not isinstance(data, bytes | bytearray | memoryview | Path) and not hasattr(data, "__aiter__"):
+            raise TypeError(f"an artifact is made of bytes, a path or an async stream, not of {type(data).__name__}")
+        return cls(data, filename, media_type, dict(metadata or {}))
+
+
+@asynccontextmanager
+async def opened(source: Source, threads: Threads) -> AsyncGenerator[tuple[Chunks, int | None]]:
+    """Yield the content in chunks of about `CHUNK_BYTES`, and its size where that is known.
+
+    Raises:
+        OSError: the file cannot be read.
+        ArtifactError: it is no regular file.
+    """
+    data = source.data
+    if isinstance(data, Path):
+        path = data
+        fd = await threads.open(lambda: _open(path))
+        try:
+            size = os.fstat(fd).st_size
+            yield _read(fd, threads), size
+        finally:
+            await threads.run(os.close, fd)
+    elif isinstance(data, bytes | bytearray | memoryview):
+        whole = bytes(data)  # the caller may change what is not bytes
+        yield _slices(whole), len(whole)
+    else:
+        yield _regrouped(data), None
+
+
+@asynccontextmanager
+async def ahead(chunks: Chunks) -> AsyncGenerator[Chunks]:
+    """Let a stream go on while what it gave is worked on. It is read by a task of its own, and ends with the block."""
+    queue: asyncio.Queue[bytes | None] = asyncio.Queue(AHEAD)
+
+    async def pump() -> None:
+        try:
+            async for chunk in chunks:
+                await queue.put(chunk)
+        finally:
+            await queue.put(None)
+
+    task = asyncio.create_task(pump())
+
+    async def taken() -> Chunks:
+        while (chunk := await queue.get()) is not None:
+            yield chunk
+        await task  # raises what the stream raised
+
+    try:
+        yield taken()
+    finally:
+        task.cancel()
+        while not queue.empty():  # the pump may wait for room
+            queue.get_nowait()
+        await to_its_end(asyncio.wait((task,)))
+        if not task.cancelled():
+            task.exception()  # seen: otherwise the loop logs it
+
+
+def _open(path: Path) -> int:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a FIFO would wait for a writer
+    mode = os.fstat(fd).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(fd)
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(21, os.strerror(21), str(path))
+        raise ArtifactError(f"{str(path)!r} is no regular file")
+    return fd
+
+
+async def _read(fd: int, threads: Threads) -> Chunks:
+    while chunk := await threads.run(os.read, fd, CHUNK_BYTES):
+        yield chunk
+
+
+async def _slices(data: bytes) -> Chunks:
+    for start in range(0, len(data), CHUNK_BYTES):
+        yield data[start : start + CHUNK_BYTES]
+
+
+async def _regrouped(stream: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
+    waiting: list[bytes] = []
+    size = 0
+    async for piece in stream:
+        for start in range(0, len(piece), CHUNK_BYTES):
+            part = bytes(memoryview(piece)[start : start + CHUNK_BYTES])
+            waiting.append(part)
+            size += len(part)
+            if size >= CHUNK_BYTES:
+                yield b"".join(waiting)
+                waiting, size = [], 0
+    if waiting:
+        yield b"".join(waiting)

@@ -1,0 +1,243 @@
+"""`runenv artifacts get` and `put`: content between a store and this host, streamed, with a bar on terminals."""
+
+import errno
+import os
+import shutil
+import stat
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, suppress
+from pathlib import Path
+from secrets import token_hex
+from typing import TYPE_CHECKING, Annotated, Final, Literal
+
+import anyio
+import anyio.to_thread
+import typer
+from rich.console import Console
+
+from runenv.cli.artifacts.listing import brief
+from runenv.cli.artifacts.looking import Version, What, find
+from runenv.cli.options import (
+    ScopeRun,
+    ScopeSession,
+    ScopeUser,
+    StoreOptions,
+    StoreUrl,
+    pairs_of,
+    scope_of,
+    store_of,
+)
+from runenv.cli.terminal import one_line_errors, size, transfer_bar
+from runenv.errors import ConfigError
+from runenv.types import DEFAULT, Default, Progress
+
+if TYPE_CHECKING:
+    from runenv.artifacts.artifact import Record, Scope
+    from runenv.artifacts.store import ArtifactStore
+
+__all__ = ("get_command", "put_command")
+
+STREAM: Final = "-"
+"""Stands for stdin or stdout."""
+CHUNK_BYTES: Final = 1024 * 1024
+"""Read from stdin at a time."""
+MAX_PART_NAME: Final = 100
+"""Characters of a file's name in the name of what is going to be that file."""
+
+
+def get_command(
+    what: What,
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="File or folder, or - for stdout.")],
+    *,
+    version: Version = None,
+    run: ScopeRun = None,
+    session: ScopeSession = None,
+    user: ScopeUser = None,
+    store: StoreUrl = None,
+    option: StoreOptions = None,
+) -> None:
+    """Write an artifact to a file or to stdout.
+
+    Into TARGET where that is a folder or ends in /, under the artifact's name, if no file has that yet; else to that
+    name, whatever was there. A file appears when all of it has come and has the hash of what was stored.
+
+    Exit status: 0, or 1 when it was not written; to stdout, what came before is wrong then.
+
+    runenv artifacts get runenv+file://0b54... ./deck.pptx --store file:///srv/artifacts --run run-1
+    """
+    with one_line_errors():
+        scope = scope_of(run, session, user)
+        anyio.run(_get, store_of(store, option), what, version, scope, target)
+
+
+def put_command(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="File, or - for stdin.", show_default=False)],
+    *,
+    name: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Its name; the file's own unless given. 'user:' before it: --user's."),
+    ] = None,
+    media_type: Annotated[str | None, typer.Option("--type", metavar="MIME", help="What it is declared to be.")] = None,
+    metadata: Annotated[list[str] | None, typer.Option("-m", "--metadata", metavar="NAME=VALUE")] = None,
+    ttl: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", help="Until it expires, 0: never. 24 hours with --run, else never."),
+    ] = None,
+    run: ScopeRun = None,
+    session: ScopeSession = None,
+    user: ScopeUser = None,
+    store: StoreUrl = None,
+    option: StoreOptions = None,
+) -> None:
+    """Store a file or stdin as the next version of a name, and print its handle.
+
+    Exit status: 0, or 1 when nothing was stored.
+
+    tar c ./data | runenv artifacts put - --name data.tar --store file:///srv/artifacts --session chat-7
+    """
+    with one_line_errors():
+        scope = scope_of(run, session, user)
+        if source == STREAM and name is None:
+            raise ConfigError("what comes from stdin needs a name: --name")
+        if Path(source).is_dir():
+            raise IsADirectoryError(errno.EISDIR, "it is a folder: make a tar or a zip of it", source)
+        lifetime: Default | float | None = DEFAULT if ttl is None else ttl or None
+        job = _Put(scope, source, name, media_type, pairs_of("--metadata", metadata), lifetime)
+        anyio.run(job.run, store_of(store, option, make=True))
+
+
+class _Put:
+    """What is to be stored."""
+
+    def __init__(
+        self,
+        scope: "Scope",
+        source: str,
+        name: str | None,
+        media_type: str | None,
+        metadata: dict[str, str],
+        ttl: Default | float | None,
+    ) -> None:
+        self._scope = scope
+        self._source = source
+        self._name = name
+        self._media_type = media_type
+        self._metadata = metadata
+        self._ttl = ttl
+
+    async def run(self, store: "ArtifactStore") -> None:
+        """Store it and print the handle."""
+        data = _stdin() if self._source == STREAM else Path(self._source)
+        console = Console(stderr=True)
+        async with store:
+            with transfer_bar(console, self._name or self._source) as progress:
+                handle = await store.put(
+                    data,
+                    filename=self._name,
+                    scope=self._scope,
+                    media_type=self._media_type,
+                    metadata=self._metadata,
+                    ttl=self._ttl,
+                    progress=progress,
+                )
+            record = await store.stat(handle, scope=self._scope)
+        sys.stdout.write(f"{handle}\n")
+        console.print(f"stored {brief(record)}", markup=False, highlight=False, soft_wrap=True)
+
+
+async def _get(store: "ArtifactStore", what: str, version: int | None, scope: "Scope", target: str) -> None:
+    console = Console(stderr=True)
+    async with store:
+        record = await find(store, what, version, scope)
+        async with store.open_read(record.handle, scope=scope) as chunks:
+            if target == STREAM:
+                quiet = Console(stderr=True, force_terminal=False) if sys.stdout.isatty() else console
+                with transfer_bar(quiet, record.name, record.size) as progress:
+                    await _to_stdout(_counted(chunks, record, progress))
+                return
+            path = await anyio.to_thread.run_sync(_path, target, record)
+            with transfer_bar(console, record.name, record.size) as progress:
+                await _to_file(path, _counted(chunks, record, progress))
+    console.print(f"wrote {size(record.size)} to {path}", markup=False, highlight=False, soft_wrap=True)
+
+
+async def _counted(chunks: AsyncIterator[bytes], record: "Record", progress: Progress) -> AsyncGenerator[bytes]:
+    done = 0
+    async for chunk in chunks:
+        yield chunk
+        done += len(chunk)
+        progress(done, record.size)
+
+
+async def _to_stdout(chunks: AsyncGenerator[bytes]) -> None:
+    async with aclosing(chunks):
+        async for chunk in chunks:
+            # A reader that waits (a pager) must not keep Ctrl-C from ending us.
+            await anyio.to_thread.run_sync(_write_out, chunk, abandon_on_cancel=True)
+
+
+def _write_out(data: bytes) -> None:
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+def _path(target: str, record: "Record") -> Path:
+    """Return which file on this host is meant.
+
+    Raises:
+        FileExistsError: a name that comes with the artifact would replace a file.
+    """
+    path = Path(target)
+    if not target.endswith("/") and not path.is_dir():
+        return path
+    path /= record.name.rpartition("/")[2]
+    if os.path.lexists(path):
+        raise FileExistsError(errno.EEXIST, "a file has that name already: name it to replace it", str(path))
+    return path
+
+
+async def _to_file(path: Path, chunks: AsyncGenerator[bytes]) -> None:
+    """Write a file, whole or not at all; a device or a FIFO as they are."""
+    async with aclosing(chunks):
+        target = Path(await anyio.Path(path).resolve())  # what a link leads to is replaced, not the link
+        if await anyio.Path(target).exists() and not await anyio.Path(target).is_file():
+            await _fill(target, "wb", chunks)
+            return
+        await anyio.Path(target.parent).mkdir(parents=True, exist_ok=True)
+        part = target.with_name(f".{target.name[:MAX_PART_NAME]}.{token_hex(8)}.part")
+        try:
+            await _fill(part, "xb", chunks)
+            await anyio.to_thread.run_sync(_replace, part, target)
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await anyio.Path(part).unlink(missing_ok=True)
+            raise
+
+
+async def _fill(path: Path, mode: Literal["wb", "xb"], chunks: AsyncIterator[bytes]) -> None:
+    async with await anyio.open_file(path, mode) as file:
+        async for chunk in chunks:
+            await file.write(chunk)
+
+
+def _replace(part: Path, target: Path) -> None:
+    with suppress(FileNotFoundError):
+        shutil.copymode(target, part)
+    part.replace(target)
+
+
+async def _stdin() -> AsyncGenerator[bytes]:
+    """Yield what stdin has. Waiting for it can be interrupted."""
+    descriptor = sys.stdin.fileno()
+    can_wait = not stat.S_ISREG(os.fstat(descriptor).st_mode)
+    while True:
+        if can_wait:
+            try:
+                await anyio.wait_readable(descriptor)
+            except PermissionError:  # such as /dev/null, which is always ready
+                can_wait = False
+        chunk = await anyio.to_thread.run_sync(os.read, descriptor, CHUNK_BYTES)
+        if not chunk:
+            return
+        yield chunk

@@ -1,0 +1,206 @@
+"""`runenv mcp`: the tools and artifacts of an env for any client of the Model Context Protocol.
+
+Over stdio, or over HTTP with a token. Each client has an env of its own, which ends with it. In stdio mode stdout is
+the protocol's; all that is said about it is on stderr.
+"""
+
+import logging
+import os
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Final
+
+import anyio
+import typer
+
+from runenv.cli.options import (
+    Agent,
+    AgentsFile,
+    Image,
+    Kind,
+    Mounts,
+    StoreOptions,
+    StoreUrl,
+    User,
+    Variables,
+    env_config,
+    mount_of,
+    pairs_of,
+    variables_of,
+)
+from runenv.cli.terminal import complain, one_line_errors
+from runenv.config import DockerConfig, LocalConfig
+from runenv.errors import ConfigError
+
+if TYPE_CHECKING:
+    from runenv.adapters.mcp import Listener
+    from runenv.artifacts import ArtifactStore
+
+__all__ = ("mcp_command",)
+
+MEMORY_STORE: Final = "memory://"
+"""The store where none is named: it ends with the server, whatever ends that."""
+MEMORY_STORE_BYTES: Final = 256 * 1024 * 1024
+"""Of all artifacts in it."""
+EXTRA: Final = "runenv mcp needs the MCP SDK: pip install 'runenv-sandbox[mcp]'"
+
+
+@dataclass(frozen=True, slots=True)
+class _Server:
+    """What is to be served, and how."""
+
+    config: LocalConfig | DockerConfig
+    store: "ArtifactStore"
+    allow: list[str] | None
+    deny: list[str]
+    forgets: bool
+    listener: "Listener | None"
+    idle: float
+    max_clients: int
+
+
+def mcp_command(  # noqa: PLR0913 - each is an option
+    *,
+    env: Annotated[Kind | None, typer.Option(help="Kind of env; docker unless given.", show_default=False)] = None,
+    image: Image = None,
+    config: AgentsFile = None,
+    agent: Agent = None,
+    variables: Variables = None,
+    network: Annotated[str | None, typer.Option(metavar="none|full", help="Network of the container.")] = None,
+    memory: Annotated[str | None, typer.Option(metavar="SIZE", help="Memory of the container, such as 2g.")] = None,
+    user: User = None,
+    workdir: Annotated[
+        str | None, typer.Option(metavar="PATH", help="Working folder: in the container, or for local on this host.")
+    ] = None,
+    mounts: Mounts = None,
+    store: StoreUrl = None,
+    options: StoreOptions = None,
+    allow: Annotated[
+        list[str] | None, typer.Option("--allow", metavar="TOOL", help="Only these tools, each with an --allow.")
+    ] = None,
+    deny: Annotated[list[str] | None, typer.Option("--deny", metavar="TOOL", help="All tools but these.")] = None,
+    http: Annotated[
+        str | None, typer.Option("--http", metavar="HOST:PORT", help="Serve over HTTP there, instead of stdio.")
+    ] = None,
+    token_env: Annotated[
+        str | None,
+        typer.Option(
+            "--token-env",
+            metavar="NAME",
+            help="Environment variable with the token that HTTP clients have to show. Without one, only this host may"
+            " be listened on, and everybody on it may come in.",
+        ),
+    ] = None,
+    allow_hosts: Annotated[
+        list[str] | None,
+        typer.Option("--allow-host", metavar="NAME[:PORT]", help="Other name of this server in its clients' URLs."),
+    ] = None,
+    idle: Annotated[
+        float, typer.Option(metavar="SECONDS", help="HTTP: until a client without a connection is given up.")
+    ] = 1800.0,
+    max_clients: Annotated[int, typer.Option(metavar="N", min=1, help="HTTP: clients at a time.")] = 64,
+    log: Annotated[str, typer.Option(metavar="LEVEL", help="What is logged to stderr: debug, info, ...")] = "warning",
+) -> None:
+    """Serve tools and artifacts to MCP clients, over stdio or HTTP.
+
+    Each client session has an env of its own, opened when it asks for the tools and closed when it ends, and its own
+    artifacts. Without --store those are kept in memory and end with it.
+
+    runenv mcp --image python:3.12-slim
+
+    runenv mcp --config agents.yaml --agent coder --store file:///var/lib/artifacts
+
+    RUNENV_TOKEN=... runenv mcp --http 127.0.0.1:8000 --token-env RUNENV_TOKEN
+    """
+    with one_line_errors():
+        _log_to_stderr(log)
+        settings = {
+            "image": image,
+            "network": network,
+            "memory_bytes": memory,
+            "user": user,
+            "workdir": workdir,
+            "mounts": tuple(map(mount_of, mounts or ())),
+            "environment": variables_of(variables),
+        }
+        chosen = env_config(env, config, agent, settings=settings)
+        _check_tools([*(allow or ()), *(deny or ())])
+        if not 0 < idle < float("inf"):
+            raise ConfigError(f"--idle {idle:g}: seconds are a finite number above 0")
+        listener = _listener(http, token_env, allow_hosts or [])
+        if listener is not None and isinstance(chosen, LocalConfig) and chosen.workdir is not None:
+            complain(
+                f"all clients work in the same folder, {str(chosen.workdir)!r}: without --workdir each has its own"
+            )
+        server = _Server(
+            config=chosen,
+            store=_store(store, options),
+            allow=allow or None,
+            deny=deny or [],
+            forgets=(store or MEMORY_STORE) == MEMORY_STORE,
+            listener=listener,
+            idle=idle,
+            max_clients=max_clients,
+        )
+        anyio.run(_serve, server)
+
+
+def _log_to_stderr(level: str) -> None:
+    number = logging.getLevelNamesMapping().get(level.upper())
+    if number is None:
+        raise ConfigError(f"--log {level!r}: it is debug, info, warning or error")
+    logging.basicConfig(level=number, stream=sys.stderr, format="runenv: %(levelname)s: %(name)s: %(message)s")
+
+
+def _check_tools(names: list[str]) -> None:
+    from runenv.tools.toolset import TOOLS
+
+    for name in names:
+        if name not in TOOLS:
+            raise ConfigError(f"there is no tool {name!r}: there are {', '.join(TOOLS)}")
+
+
+def _listener(http: str | None, token_env: str | None, allow_hosts: list[str]) -> "Listener | None":
+    try:
+        from runenv.adapters.mcp import Listener
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("runenv"):
+            raise
+        raise ConfigError(EXTRA) from error
+    if http is None:
+        if token_env is not None or allow_hosts:
+            raise ConfigError("--token-env and --allow-host are for --http HOST:PORT")
+        return None
+    token = None
+    if token_env is not None:
+        token = os.environ.get(token_env)
+        if not token:
+            raise ConfigError(f"--token-env {token_env}: there is no such variable here, or it is empty")
+    listener = Listener.open(http, token=token, names=allow_hosts)
+    who = "whoever runs on this host may use it (no --token-env)" if token is None else f"the token is in {token_env}"
+    complain(f"listening on {listener.url}; {who}")
+    if token is not None and not listener.is_loopback:
+        complain("the token and all else is sent in the clear: put something that speaks TLS before this")
+    return listener
+
+
+def _store(url: str | None, options: list[str] | None) -> "ArtifactStore":
+    from runenv.adapters.mcp import WatchedStore
+    from runenv.artifacts import Quotas
+
+    if url is None:
+        if options:
+            raise ConfigError("--option is for the store that --store names")
+        return WatchedStore.open(MEMORY_STORE, quotas=Quotas(max_bytes=MEMORY_STORE_BYTES))
+    return WatchedStore.open(url, options=pairs_of("--option", options))
+
+
+async def _serve(server: _Server) -> None:
+    from runenv.adapters.mcp import Offer, serve_http, serve_stdio
+
+    async with server.store as store:
+        offer = Offer(config=server.config, store=store, allow=server.allow, deny=server.deny, forgets=server.forgets)
+        if server.listener is None:
+            await serve_stdio(offer)
+        else:
+            await serve_http(offer, server.listener, idle=server.idle, max_clients=server.max_clients)

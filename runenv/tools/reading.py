@@ -1,0 +1,226 @@
+"""The `file_read` tool: what a file is, by its first bytes, and whatever shows files of that kind.
+
+Text is shown here, as numbered lines; `text.py` finds them, `encodings.py` says what their characters are. Images,
+PDFs, notebooks, archives and all else have modules of their own. Files up to 10 MiB are read whole, so that the hash of
+what a model has read is known when it edits; of larger ones only what is shown is kept.
+"""
+
+from __future__ import annotations
+
+import codecs
+import posixpath
+import shlex
+import stat
+from typing import TYPE_CHECKING, Final, Literal
+
+from runenv.artifacts.extensions import EXTENSIONS
+from runenv.artifacts.media import HEAD_BYTES as SNIFFED_BYTES
+from runenv.artifacts.media import essence, is_text, media_type
+from runenv.errors import ToolError
+from runenv.tools import archives, documents, notebooks, pdf
+from runenv.tools.encodings import detect, is_legacy_text, line_ends
+from runenv.tools.images import image_type, prepare
+from runenv.tools.opened import HEAD_BYTES, Opened, count, short
+from runenv.tools.schema import Arguments, EnvPath
+from runenv.tools.seen import WHOLE_BYTES, digest, remember, remember_large, seen_key
+from runenv.tools.text import ANSWER_CHARS, LINES, Position, Texts, in_memory, visible
+from runenv.tools.tool import make_tool
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from runenv.tools.text import Opener, Shown
+    from runenv.tools.tool import Context, Returned, Tool
+    from runenv.types import FileInfo
+
+__all__ = ("FileRead", "make_file_read")
+
+_UNKNOWN: Final = "application/octet-stream"
+_NOTEBOOK: Final = "application/x-ipynb+json"
+_SPECIAL: Final = {
+    stat.S_IFIFO: "a FIFO (named pipe)",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a character device",
+    stat.S_IFBLK: "a block device",
+}
+
+
+class FileRead(Arguments):
+    """What `file_read` takes."""
+
+    path: EnvPath
+    """File to read; a relative path starts at the working folder."""
+    offset: int = 1
+    """First line to show, counted from 1."""
+    limit: int = LINES
+    """How many lines to show, at most 2000."""
+    column: int = 1
+    """Character of the line at offset to start at, for a line that was cut; then only that line is shown."""
+    pages: str = ""
+    """Pages of a PDF, such as "1-5,8", at most 20; the first ones when left out."""
+    show_as: Literal["auto", "text", "image"] = "auto"
+    """"image" shows the pages of a PDF as images; "text" shows a notebook as the JSON that it is."""
+
+
+def make_file_read(context: Context) -> Tool:
+    """Make the tool that shows files to a model."""
+    see = "" if "file_list" not in context.tools else " For a folder use file_list."
+    edit = " The line numbers are not part of the file." if "file_edit" in context.tools else ""
+    return make_tool(
+        context,
+        "file_read",
+        f"""Read a file. Text comes as numbered lines, up to 2,000 lines, 2,000 characters a line and 50,000 characters
+        in all; the answer says how to go on.{edit} Images are shown. PDFs come as text or as images of their pages,
+        notebooks with their outputs, archives as a list of what is in them.{see}""",
+        FileRead,
+        _Reader(context).run,
+    )
+
+
+class _Reader:
+    """Answers calls of the tool, and remembers where the lines of large files are."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._texts = Texts()
+
+    async def run(self, asked: FileRead) -> Returned:
+        context = self._context
+        path = await context.path(asked.path)
+        info = await context.env.stat(path)
+        if (special := _SPECIAL.get(stat.S_IFMT(info.mode))) is not None:
+            raise ToolError(f"{path!r} is {special}, not a file, and is not read: reading it could wait for ever.")
+        file = await self._open(path, info)
+        if file is None:
+            await remember(context, path, b"")
+            return f"[{short(path)} is empty: 0 bytes]"
+        if file.is_whole:
+            await remember(context, path, file.head)
+        else:
+            remember_large(context, path, info)
+        return await self._show(file, info, asked)
+
+    async def _open(self, path: str, info: FileInfo) -> Opened | None:
+        """Read the first bytes of a file, or all of it; None when there are none."""
+        context = self._context
+        length = WHOLE_BYTES + 1 if info.size <= WHOLE_BYTES else HEAD_BYTES
+        data = await context.env.read(path, length=length)
+        if not data:
+            return None
+        is_whole = info.size <= WHOLE_BYTES and len(data) <= WHOLE_BYTES
+        size = len(data) if is_whole else max(info.size, len(data))
+        name = posixpath.basename(path.rstrip("/"))
+        head = data[:SNIFFED_BYTES]
+        kind = image_type(head) or media_type(head, None, name)
+        if kind == _UNKNOWN and is_legacy_text(head):
+            kind = "text/plain"
+        return Opened(context, path, name, size, essence(kind) or kind, data, is_whole)
+
+    async def _show(self, file: Opened, info: FileInfo, asked: FileRead) -> Returned:
+        kind, as_image = file.kind, asked.show_as == "image"
+        if kind == "application/pdf":
+            return await pdf.show(file, asked.pages, as_image=as_image)
+        if asked.pages:
+            raise ToolError(f"{file.path!r} is {kind} and has no pages: read it without the argument pages.")
+        if image_type(file.head[:SNIFFED_BYTES]) is not None:
+            limits = self._context.image_limits
+            data = await file.whole(limits.max_input_bytes)
+            return await prepare(data, name=file.name, limits=limits, workers=self._context.workers)
+        if is_text(kind):
+            if as_image:
+                raise ToolError(f"{file.path!r} is text ({kind}): it is shown as text only.")
+            if kind == _NOTEBOOK and file.is_whole and asked.show_as == "auto":
+                notebook = await notebooks.render(file.head)
+                if notebook is not None:
+                    return await self._notebook(file, notebook, asked)
+            return await self._text(file, info, asked)
+        if archives.is_archive(kind):
+            return await archives.show(file)
+        return documents.show(file)
+
+    async def _text(self, file: Opened, info: FileInfo, asked: FileRead) -> str:
+        encoding = detect(file.head, is_whole=file.is_whole)
+        opener: Opener
+        key: Hashable
+        if file.is_whole:
+            key, opener = await digest(file.head), in_memory(file.head)
+        else:
+            key = (seen_key(self._context, file.path), info.size, info.mtime)
+            opener = _opener(self._context, file.path)
+        shown = await self._window(key, opener, encoding.codec, asked, bounded=not file.is_whole)
+        head = codecs.getincrementaldecoder(encoding.codec)("replace").decode(file.head[:HEAD_BYTES])
+        notes = [note for note in (encoding.label, line_ends(head).label, _lie(file)) if note]
+        return _answer(file, shown, asked, notes)
+
+    async def _notebook(self, file: Opened, notebook: notebooks.Notebook, asked: FileRead) -> Returned:
+        data = notebook.text.encode("utf-8", "backslashreplace")
+        key = ("notebook", await digest(file.head))
+        shown = await self._window(key, in_memory(data), "utf-8", asked, bounded=False)
+        text = _answer(file, shown, asked, [f"notebook with {count(notebook.cells, 'cell')}"])
+        return await notebooks.with_images(text, notebook, shown, self._context)
+
+    async def _window(self, key: Hashable, opener: Opener, codec: str, asked: FileRead, *, bounded: bool) -> Shown:
+        start = Position(max(1, asked.offset), max(1, asked.column))
+        limit = min(max(1, asked.limit), LINES)
+        return await self._texts.window(key, opener, codec, start, limit, bounded=bounded)
+
+
+def _opener(context: Context, path: str) -> Opener:
+    return lambda offset: context.env.open_read(path, offset=offset)
+
+
+def _lie(file: Opened) -> str:
+    """Say that the extension names something that is no text."""
+    named = EXTENSIONS.get("." + file.name.rpartition(".")[2].lower(), "") if "." in file.name else ""
+    return "" if not named or is_text(named) else f"its name says {named}, but it is text"
+
+
+def _answer(file: Opened, shown: Shown, asked: FileRead, notes: list[str]) -> str:
+    """Word what is shown of a text, and how to go on."""
+    total = count(shown.lines, "line") if shown.is_total else f"more than {count(shown.lines, 'line')}"
+    about = [short(file.path), total, count(file.size, "byte"), *notes]
+    first = max(1, asked.offset)
+    if not shown.text:
+        if shown.is_total:
+            there = f"give an offset from 1 to {shown.lines}" if shown.lines else "the file has no lines"
+            return f"[{' | '.join(about)} | line {first:,} is not there: {there}]"
+        raise ToolError(_not_reached(file, shown, first, asked))
+    if shown.text == f"{first}\t\n" and asked.column > 1:
+        return f"[{' | '.join(about)} | line {first:,} ends before column {asked.column:,}]"
+    text = visible(shown.text)
+    if text != shown.text:
+        about.append("control characters are shown as pictures, such as \u2400 for NUL")
+    if "\ufffd" in text:
+        about.append("what is no character is shown as \ufffd")
+    is_all = first == 1 and asked.column <= 1 and shown.next is None and shown.cut is None and not shown.unended
+    if not is_all:
+        about.append(f"lines {shown.first:,} to {shown.last:,}")
+    return f"[{' | '.join(about)}]\n{text}{_hint(file, shown)}"[:ANSWER_CHARS]
+
+
+def _hint(file: Opened, shown: Shown) -> str:
+    """Say how to go on; nothing when nothing follows."""
+    said: list[str] = []
+    if shown.cut is not None:
+        said.append(f"For the rest of line {shown.cut.line}: offset={shown.cut.line}, column={shown.cut.column}.")
+    if shown.next is not None:
+        column = f", column={shown.next.column}" if shown.next.column > 1 else ""
+        said.append(f"For what follows: offset={shown.next.line}{column}.")
+    if shown.unended:
+        said.append(
+            f"Line {shown.last} goes on for too long to be followed to its end here."
+            + file.context.hint("exec", f"To look further use exec, such as: tail -c 1000 {shlex.quote(file.path)}")
+        )
+    return f"[{' '.join(said)}]" if said else ""
+
+
+def _not_reached(file: Opened, shown: Shown, first: int, asked: FileRead) -> str:
+    last = first + min(max(1, asked.limit), LINES) - 1
+    command = f"sed -n '{first},{last}p;{last}q' {shlex.quote(file.path)} | cut -c 1-2000"
+    return (
+        f"Line {first:,} of {short(file.path)} was not reached in the time of one call: {shown.lines:,} lines"
+        f" are known so far, in {shown.offset:,} of {file.size:,} bytes."
+        " Call again with the same arguments to go on from there."
+        + file.context.hint("exec", f"Or use exec: {command}")
+        + file.context.hint("grep", "Or find what you look for with grep.")
+    )

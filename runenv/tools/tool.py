@@ -1,0 +1,190 @@
+"""`Tool`: something that a model can call, and what becomes of a call that fails. `Context`: what the tools share.
+
+A tool never raises for what the model did wrong, nor for what is not there: that is a result with `is_error` and one
+text, which says what is wrong and what to do instead. It does raise when the env itself failed (`EnvError`): a model
+can do nothing about that, and must not be told that its command failed. Hooks, offloading and spans stand around a
+tool (`toolset.py`), not in it; each tool is made by a function of a context, in a module of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
+
+from runenv.errors import ArtifactError, LimitError, ToolError
+from runenv.tools.failures import explain
+from runenv.tools.images import DEFAULT_LIMITS
+from runenv.tools.paths import PathRules
+from runenv.tools.schema import Arguments, parameters, read
+from runenv.types import TextPart, ToolDefinition, ToolResult
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from runenv.artifacts import ArtifactStore, Scope
+    from runenv.env import RunEnv
+    from runenv.tools.image_pool import Workers
+    from runenv.tools.images import ImageLimits
+    from runenv.types import Part
+
+__all__ = ("Context", "Handler", "KeptResult", "Retrieves", "Returned", "Tool", "make_tool")
+
+Returned: TypeAlias = "str | tuple[Part, ...] | ToolResult"
+"""What the function behind a tool gives: a text, the parts, or the whole result."""
+Handler: TypeAlias = "Callable[[Mapping[str, object]], Awaitable[ToolResult]]"
+"""What answers a call, from the arguments as the model wrote them."""
+
+M = TypeVar("M", bound=Arguments)
+
+
+class Retrieves(Protocol):
+    """What reads artifacts for a model: a `Retrieval`, or an `Offloader`, which also knows what paths it has shown."""
+
+    async def retrieve(
+        self,
+        reference: str,
+        *,
+        offset: int = 1,
+        limit: int = 2000,
+        column: int = 1,
+        from_end: bool = False,
+        pattern: str | None = None,
+        context: int = 2,
+    ) -> ToolResult:
+        """Return a part of an artifact, as `Retrieval.retrieve` does."""
+        ...
+
+
+@dataclass(slots=True, kw_only=True)
+class Context:
+    """What the tools of one toolset share.
+
+    Attributes:
+        env: where they work.
+        store: of the artifacts, or None when there is none.
+        scope: whose artifacts these are; given when there is a store.
+        paths: which paths the file, search and artifact tools may touch.
+        tools: names of the tools that the model has: texts for it name no others.
+        retrieval: what reads artifacts for the model, or None.
+        image_limits: how images are shown.
+        workers: where they are decoded; None for those that the process shares.
+        seen: by path in the env, SHA-256 in hexadecimal of what the model last read from that file or wrote to it.
+        max_timeout: seconds that the model may ask for at most; None for no bound.
+    """
+
+    env: RunEnv
+    store: ArtifactStore | None = None
+    scope: Scope | None = None
+    paths: PathRules = field(default_factory=PathRules)
+    tools: frozenset[str] = frozenset()
+    retrieval: Retrieves | None = None
+    image_limits: ImageLimits = DEFAULT_LIMITS
+    workers: Workers | None = None
+    seen: dict[str, str] = field(default_factory=dict)
+    max_timeout: float | None = 3600.0
+
+    async def path(self, path: str) -> str:
+        """Return a path that the model gave as it is passed to the env; every tool asks this first.
+
+        Raises:
+            ToolError: it is a handle, or the rules do not allow it.
+        """
+        return await self.paths.check(self.env, path, tools=self.tools)
+
+    def hint(self, tool: str, text: str) -> str:
+        """Return a text that names a tool, with a blank before it; nothing when the model does not have that tool."""
+        return f" {text}" if tool in self.tools else ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KeptResult(ToolResult):
+    """A result of which some texts are in files of the env already, so that nobody needs to keep them once more.
+
+    Attributes:
+        env_paths: the file that holds the whole of what a text part shows.
+    """
+
+    env_paths: Mapping[TextPart, str] = field(default_factory=dict, kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A tool of a model.
+
+    Attributes:
+        definition: what the model is told.
+        handler: what answers; `call` is the way to it.
+    """
+
+    definition: ToolDefinition
+    handler: Handler
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.definition.name
+
+    async def call(self, arguments: Mapping[str, object]) -> ToolResult:
+        """Run it.
+
+        Args:
+            arguments: as the model wrote them, decoded from JSON. They are not changed.
+
+        Returns:
+            What the model should see, whole: nothing is offloaded.
+
+        Raises:
+            EnvError: the env failed, was lost or is closed.
+        """
+        return await self.handler(arguments)
+
+
+def make_tool(
+    context: Context, name: str, description: str, model: type[M], run: Callable[[M], Awaitable[Returned]]
+) -> Tool:
+    """Make a tool.
+
+    Args:
+        context: of its toolset.
+        name: of the tool.
+        description: for the model; it is one paragraph.
+        model: its arguments.
+        run: the work. What it raises of `ToolError`, `OSError`, `LimitError` and `ArtifactError` becomes the answer.
+    """
+
+    async def handle(arguments: Mapping[str, object]) -> ToolResult:
+        try:
+            returned = await run(read(model, arguments, tool=name))
+        except ToolError as error:
+            return ToolResult((TextPart(_encodable(str(error))),), is_error=True)
+        except (OSError, LimitError, ArtifactError) as error:
+            text = await explain(error, context.env, tools=context.tools)
+            return ToolResult((TextPart(_encodable(text)),), is_error=True)
+        if isinstance(returned, str):
+            returned = (TextPart(returned),)
+        if isinstance(returned, tuple):
+            returned = ToolResult(returned)
+        return _checked(returned)
+
+    return Tool(ToolDefinition(name, " ".join(description.split()), parameters(model)), handle)
+
+
+def _checked(result: ToolResult) -> ToolResult:
+    """Make every text encodable as UTF-8: names that are not may be in it, as surrogate escapes."""
+    parts = tuple(
+        TextPart(_encodable(part.text)) if isinstance(part, TextPart) and not _is_encodable(part.text) else part
+        for part in result.parts
+    )
+    return result if parts == result.parts else replace(result, parts=parts)
+
+
+def _is_encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _encodable(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,200 @@
+"""Exact replacements: what is kept of a file, and what a model is told when its text is not there or not alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import anyio
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from runenv.config import LocalConfig
+from runenv.envs import open_env
+from runenv.errors import ToolError
+from runenv.tools.replacing import replace_text
+from runenv.tools.seen import WHOLE_BYTES
+from tests.tools.files import Files, scripted
+
+if TYPE_CHECKING:
+    from runenv.types import ToolResult
+
+pytestmark = pytest.mark.anyio
+
+TEXT: Final = st.text(st.sampled_from("ab\n \té€"), max_size=12)
+CODES: Final = ("utf-8", "utf-8-sig", "utf-16", "utf-32")
+
+
+async def edited(data: bytes, old: str, new: str, **arguments: object) -> tuple[ToolResult, bytes]:
+    """What the tool says of an edit, and what is in the file then."""
+    async with scripted({"file.txt": data}) as files:
+        answer = await files.edit("file.txt", old, new, **arguments)
+        return answer, await files.env.read("file.txt")
+
+
+@settings(deadline=None, max_examples=40)
+@given(TEXT, TEXT, TEXT, st.sampled_from(CODES), st.sampled_from(["\n", "\r\n"]))
+async def test_an_edit_keeps_encoding_and_line_ends(before: str, new: str, after: str, code: str, end: str) -> None:
+    """T5: the file is what the edited text gives in the same encoding, with the same line ends."""
+    old = "x\ny"
+    data = f"{before}{old}{after}\n".replace("\n", end).encode(code)
+    answer, now = await edited(data, old, new)
+    assert not answer.is_error, answer.text
+    assert now == f"{before}{new}{after}\n".replace("\n", end).encode(code)
+
+
+@given(TEXT, st.text(st.sampled_from("ab\n"), min_size=1, max_size=3), TEXT, st.booleans())
+def test_a_replacement_is_that_of_a_plain_text(text: str, old: str, new: str, every: bool) -> None:  # noqa: FBT001
+    """T5: one place only where there is one, all of them by choice, and never another."""
+    places = sum(text.startswith(old, at) for at in range(len(text)))
+    try:
+        result = replace_text(text, old, new, every=every)
+    except ToolError:
+        assert old == new or places == 0 or (places > 1 and not every)
+        return
+    assert result.text == text.replace(old, new)
+    assert result.places == (text.count(old) if every else 1)
+
+
+async def test_mixed_line_ends_are_kept_each() -> None:
+    """T5: a line gets the end of where it stands."""
+    answer, now = await edited(b"a\r\nb\r\nc\nd\n", "b\nc", "B\nC\nC2")
+    assert not answer.is_error
+    assert now == b"a\r\nB\r\nC\r\nC2\nd\n"
+    assert (await edited(b"a\r\nb\nc\n", "c", "c\nd"))[1] == b"a\r\nb\nc\nd\n"
+    assert (await edited(b"a\r\nb", "a\r\nb", "x\r\ny"))[1] == b"x\r\ny"
+
+
+@pytest.mark.parametrize(
+    ("data", "old", "new", "wanted"),
+    [
+        (b"caf\xe9 menu\n", "café", "thé", b"th\xe9 menu\n"),
+        ("名称,数量 苹果\n".encode("gbk"), "数量", "价格", "名称,价格 苹果\n".encode("gbk")),
+        ("ü ü ü ü ü ü \n".encode() + b"\xff", "ü \n", "x\n", "ü ü ü ü ü x\n".encode() + b"\xff"),
+        (b"a\x1b[0mb\n", "b", "c", b"a\x1b[0mc\n"),
+    ],
+)
+async def test_C034_what_has_another_encoding_keeps_it(data: bytes, old: str, new: str, wanted: bytes) -> None:
+    """C034, T5: bytes that are no characters too."""
+    answer, now = await edited(data, old, new)
+    assert not answer.is_error, answer.text
+    assert now == wanted
+
+
+async def test_a_character_that_the_encoding_has_not_is_refused() -> None:
+    """T5: the file stays as it is; half a character is none in any encoding."""
+    answer, now = await edited(b"caf\xe9\n", "café", "\u2603")
+    assert answer.is_error
+    assert "Latin-1" in answer.text
+    assert now == b"caf\xe9\n"
+    assert (await edited(b"abc\n", "abc", "\udcff"))[0].is_error
+
+
+async def test_an_absent_text_brings_the_nearest_lines() -> None:
+    """T5: nothing was changed, and this is what is there."""
+    data = b"def area(width, height):\n    return width * height\n\nprint(area(2, 3))\n"
+    answer, now = await edited(data, "    return width + height\n", "    return 0\n")
+    assert answer.is_error
+    assert "not found" in answer.text
+    assert "2\t    return width * height" in answer.text
+    assert now == data
+
+
+@pytest.mark.parametrize(
+    ("old", "wanted"),
+    [
+        ("def area(w):\n  return w", "white space"),
+        ("print(\u201chi\u201d)", "quotes"),
+        ("1\tdef area(w):", "line numbers"),
+        ("nothing of the kind at all 0123456789", "No line is near"),
+    ],
+)
+async def test_the_reason_why_a_text_is_absent_is_told(old: str, wanted: str) -> None:
+    """T5: as far as it can be seen."""
+    answer, _ = await edited(b'def area(w):\n\treturn w\nprint("hi")\n', old, "x")
+    assert answer.is_error
+    assert wanted in answer.text
+
+
+async def test_an_edit_that_was_made_before_is_recognised() -> None:
+    """T5: a repeated call is told so."""
+    answer, _ = await edited(b"alpha\nbeta\n", "gamma!", "beta")
+    assert "there already, in line 2" in answer.text
+
+
+async def test_an_ambiguous_text_brings_its_lines() -> None:
+    """T5: with what to do; overlapping places count."""
+    answer, now = await edited(b"x = 1\ny = 2\nx = 1\n", "x = 1", "x = 3")
+    assert answer.is_error
+    assert "2 times, in the lines 1, 3" in answer.text
+    assert "replace_all" in answer.text
+    assert now == b"x = 1\ny = 2\nx = 1\n"
+    assert (await edited(b"aaa", "aa", "b"))[0].is_error
+    answer, now = await edited(b"x = 1\ny = 2\nx = 1\n", "x = 1", "x = 3", replace_all=True)
+    assert now == b"x = 3\ny = 2\nx = 3\n"
+    assert "2 places" in answer.text
+
+
+@pytest.mark.parametrize(("old", "new"), [("", "x"), ("a", "a"), ("a\r\nb", "a\nb")])
+async def test_an_edit_that_would_do_nothing_is_refused(old: str, new: str) -> None:
+    """T5: an empty old text, and one that is the new one."""
+    assert (await edited(b"a\nb\n", old, new))[0].is_error
+
+
+async def test_a_file_changed_since_it_was_read_is_refused() -> None:
+    """T5: until it is read again; an edit counts as reading."""
+    async with scripted({"x": "one\n"}) as files:
+        await files.read("x")
+        assert not (await files.edit("x", "one", "two")).is_error
+        assert not (await files.edit("/workspace/./x", "two", "three")).is_error
+        await files.env.write("x", b"three\nfour\n")
+        refused = await files.edit("x", "three", "five")
+        assert refused.is_error
+        assert "file_read" in refused.text
+        assert await files.env.read("x") == b"three\nfour\n"
+        await files.read("x", limit=1)
+        assert not (await files.edit("x", "three", "five")).is_error
+
+
+async def test_a_file_that_was_never_read_can_be_edited() -> None:
+    """T5: a text that is there once shows that the model knows the place."""
+    answer, now = await edited(b"one\n", "one", "two")
+    assert not answer.is_error
+    assert now == b"two\n"
+
+
+async def test_edits_of_one_file_at_the_same_time_are_all_made() -> None:
+    """T5: a model calls several tools at once."""
+    async with scripted({"x": "".join(f"line {number};\n" for number in range(20))}) as files:
+        async with anyio.create_task_group() as tasks:
+            for number in range(20):
+                tasks.start_soon(files.edit, "x", f"line {number};", f"done {number};")
+        assert await files.env.read("x") == "".join(f"done {number};\n" for number in range(20)).encode()
+
+
+@pytest.mark.parametrize(
+    ("data", "wanted"), [(b"\0\1\2binary" * 9, "binary"), (b"", "empty"), (b"x" * (WHOLE_BYTES + 1), "can be edited")]
+)
+async def test_what_cannot_be_edited_is_said(data: bytes, wanted: str) -> None:
+    """T5: no text, nothing in it, or too much."""
+    answer, now = await edited(data, "x", "y")
+    assert answer.is_error
+    assert wanted in answer.text
+    assert now == data
+
+
+async def test_an_edit_keeps_mode_and_links() -> None:
+    """T5, C044: over a real file system; what the link points to is edited."""
+    async with open_env(LocalConfig()) as env:
+        files = Files(env)
+        await env.write("run.sh", b"#!/bin/sh\necho 1\n", mode=0o755)
+        await env.exec("ln -s run.sh link; mkfifo pipe; mkdir folder")
+        assert not (await files.edit("link", "echo 1", "echo 2")).is_error
+        path = Path(env.workdir, "run.sh")
+        assert path.read_bytes() == b"#!/bin/sh\necho 2\n"
+        assert path.stat().st_mode & 0o777 == 0o755
+        assert Path(env.workdir, "link").readlink() == Path("run.sh")
+        for wrong in ("pipe", "folder", "missing"):
+            with anyio.fail_after(5):
+                assert (await files.edit(wrong, "a", "b")).is_error
