@@ -193,7 +193,9 @@ class Offloader:
     async def _replaced(self, text: str, room: int, tool: str, call_id: str | None, env_path: str | None) -> str:
         data = text.encode("utf-8", "backslashreplace")  # half a surrogate pair is no reason to lose the rest
         text = data.decode()
-        place = Place(path=env_path) if env_path is not None else await self._keep(text, data, tool, call_id)
+        if env_path is not None:
+            return preview(text, None, self._preview, room, Place(path=env_path))
+        place = await self._keep(text, data, tool, call_id)
         return shortened(text, room) if place is None else preview(text, len(data), self._preview, room, place)
 
     async def _keep(self, text: str, data: bytes, tool: str, call_id: str | None) -> Place | None:

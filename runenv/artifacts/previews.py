@@ -34,26 +34,28 @@ class Place:
     tool: str | None = None
 
 
-def preview(text: str, size: int, chars: int, room: int, place: Place) -> str:
+def preview(text: str, size: int | None, chars: int, room: int, place: Place) -> str:
     """Return both ends of a text and a notice that says what is missing and where all of it is.
 
     Args:
         text: all of it.
-        size: bytes of it where it is kept.
+        size: bytes of it where it is kept; None when that is more than `text`, which then is counted nowhere.
         chars: characters to show of it, half from each end, cut at line ends where one is near.
         room: characters that there is room for; less of the text is shown when a long path needs it.
         place: where it is.
     """
     lines = text.count("\n") + (not text.endswith("\n"))
-    counts = [f"{len(text):,} characters", _count(lines, "line"), _count(size, "byte")]
-    kind = [place.media_type] if place.media_type else []
+    facts = [] if size is None else [f"{len(text):,} characters", _count(lines, "line"), _count(size, "byte")]
+    if place.media_type:
+        facts.append(place.media_type)
+    said = f" ({', '.join(facts)})" if facts else ""
     path = None if place.handle and len(place.path or "") > room // 2 else place.path
     if path is None:
         where = f"behind the handle {place.handle}"
     else:
         where = f"in {path} (handle {place.handle})" if place.handle else f"in {path}"
     reads = f"; {place.tool} pages and searches it" if place.tool and place.handle else ""
-    notice = f"[... cut here. The whole ({', '.join(counts + kind)}) is {where}{reads} ...]"
+    notice = f"[... cut here. The whole{said} is {where}{reads} ...]"
     head, tail = ends(text, min(chars, max(2, room - len(notice) - 2)))
     return _joined(head, notice, tail)
 

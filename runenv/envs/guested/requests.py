@@ -6,10 +6,11 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from runenv.envs.transfer.globs import matcher
 from runenv.guest.frames import Flag, Tag
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from runenv.types import Command
 
@@ -35,17 +36,18 @@ def path_bytes(path: str) -> bytes:
     return _text(path, "path")
 
 
-def pattern_fields(include: Iterable[str], exclude: Iterable[str]) -> Request:
+def pattern_fields(include: Sequence[str], exclude: Sequence[str]) -> Request:
     """Return the fields for include and exclude patterns.
 
     Raises:
-        ValueError: one is no string, or they are one string and not a list.
+        ValueError: one is no string or can match nothing, or they are one string and not a list.
     """
     fields: Request = []
     for tag, what, patterns in ((Tag.INCLUDE, "include", include), (Tag.EXCLUDE, "exclude", exclude)):
         if isinstance(patterns, str):
             raise ValueError(f"{what} takes a list of patterns, not the string {patterns!r}")  # noqa: TRY004 - the protocol says ValueError
         fields += [(tag, _text(pattern, what)) for pattern in patterns]
+    matcher(include, exclude)  # says what is wrong with a pattern
     return fields
 
 

@@ -16,8 +16,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
+from runenv.envs.guested.requests import pattern_fields
 from runenv.errors import EnvError
-from runenv.guest.frames import FrameError
+from runenv.guest.frames import FrameError, Tag
 from runenv.types import FoundFile, GlobResult, GrepLine, GrepResult
 
 if TYPE_CHECKING:
@@ -69,8 +70,6 @@ def glob_command(
     place: Sequence[str | bytes], pattern: str, path: str, *, exclude: Sequence[str], max_files: int
 ) -> list[str | bytes]:
     """Return the command that searches for names."""
-    if not pattern or "\0" in pattern:
-        raise ValueError("the pattern is empty" if not pattern else "a pattern cannot hold NUL")
     return [*place, *_common("n", (pattern,), exclude, max_files), pattern, os.fsencode(path)]
 
 
@@ -80,8 +79,8 @@ def _common(flags: str, include: Sequence[str], exclude: Sequence[str], limit: i
     yield f"flags={flags}"
     yield f"limit={limit}"
     yield f"bytes={MAX_OUTPUT_BYTES - _SPARE_BYTES}"
-    for name, patterns in (("include", include), ("exclude", exclude)):
-        yield from (b"%s=%s" % (name.encode(), os.fsencode(pattern)) for pattern in patterns)
+    for tag, pattern in pattern_fields(include, exclude):
+        yield b"%s=%s" % (b"include" if tag is Tag.INCLUDE else b"exclude", pattern)
 
 
 def check_result(result: ExecResult, path: str) -> None:

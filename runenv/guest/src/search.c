@@ -228,6 +228,7 @@ static void begin(const char *path) {
         if (fd < 0) fail_path(errno);
         walk(fd, 0, 0);
     } else if (S_ISREG(st.st_mode)) {
+        if (s.names) fail_path(ENOTDIR);
         int64_t before = search.unreadable;
         visit_file(place.folder, place.name);
         if (search.unreadable > before) fail_path(EACCES);

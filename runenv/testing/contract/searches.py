@@ -160,6 +160,11 @@ class SearchesContract(Contract):
         with pytest.raises(FileNotFoundError) as caught:
             await searches.grep("x", "not/there")
         assert caught.value.filename == "not/there"
+        await env.write("plain", b"x")
+        with pytest.raises(NotADirectoryError):
+            await searches.glob("*", "plain")
+        with pytest.raises(ValueError, match="match nothing"):
+            await searches.grep("x", include=["../x"])
         assert (await env.exec(self.argv("mkfifo", "pipe"))).ok
         with pytest.raises(OSError, match="nvalid"):
             await searches.grep("x", "pipe")
