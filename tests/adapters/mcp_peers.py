@@ -57,7 +57,8 @@ MESSAGE_BYTES: Final = 1024 * 1024
 async def offer(**settings: Setting) -> AsyncGenerator[Offer]:
     """What clients get: a local env each, and a store in memory that they share."""
     async with WatchedStore.open("memory://") as store:
-        yield Offer(**{"config": LocalConfig(), "store": store, **settings})
+        given: dict[str, Setting] = {"config": LocalConfig(), "store": store, **settings}
+        yield Offer(**given)
 
 
 @asynccontextmanager
@@ -116,7 +117,11 @@ def process(*arguments: str, **variables: str) -> Generator[subprocess.Popen[byt
         yield running
     finally:
         running.kill()
-        running.communicate()
+        running.wait()
+        for pipe in (running.stdin, running.stdout, running.stderr):
+            assert pipe is not None
+            with suppress(OSError):  # what it did not read
+                pipe.close()
 
 
 class Raw:

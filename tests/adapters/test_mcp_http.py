@@ -105,7 +105,7 @@ async def browser(url: str, **headers: str) -> AsyncGenerator[Browser]:
 async def test_a_wrong_token_is_401(listener: Listener, header: dict[str, str]) -> None:
     """On every path and for every method; with a hint of what is missing."""
     async with offer() as given, served(given, listener) as url, httpx2.AsyncClient() as anybody:
-        encoded = {name: value.encode() for name, value in header.items()}
+        encoded = {name.encode(): value.encode() for name, value in header.items()}
         for method, path in (("POST", url), ("GET", url), ("DELETE", url), ("GET", url.removesuffix("mcp"))):
             answer = await anybody.request(method, path, headers=encoded)
             assert answer.status_code == 401
