@@ -173,7 +173,7 @@ def _listener(http: str | None, token_env: str | None, allow_hosts: list[str]) -
         return None
     token = None
     if token_env is not None:
-        token = os.environ.get(token_env)
+        token = os.environ.get(token_env, "").strip()
         if not token:
             raise ConfigError(f"--token-env {token_env}: there is no such variable here, or it is empty")
     listener = Listener.open(http, token=token, names=allow_hosts)

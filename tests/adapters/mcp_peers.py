@@ -119,9 +119,9 @@ def process(*arguments: str, **variables: str) -> Generator[subprocess.Popen[byt
         running.kill()
         running.wait()
         for pipe in (running.stdin, running.stdout, running.stderr):
-            assert pipe is not None
-            with suppress(OSError):  # what it did not read
-                pipe.close()
+            if pipe is not None:
+                with suppress(OSError):  # what it did not read
+                    pipe.close()
 
 
 class Raw:

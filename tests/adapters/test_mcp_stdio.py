@@ -24,7 +24,7 @@ from tests.adapters.mcp_peers import (
     stdio,
     text_of,
 )
-from tests.command_line import PROGRAM, runenv
+from tests.command_line import PROGRAM, run
 from tests.envs.engines import BASE, wait_until
 
 if TYPE_CHECKING:
@@ -127,8 +127,9 @@ def test_a_server_that_is_killed_leaves_no_container(agents: Path, mark: Marked)
     with process(*SERVER, "--config", str(agents), "--agent", "coder") as server:
         client = Raw(server)
         client.shake_hands("2025-06-18")
+        assert "here" in client.run("echo here")["content"][1]["text"]
         client.begin("tools/call", name="exec", arguments={"command": "sleep 1000"})
-        wait_until(mark.containers)
+        assert mark.containers()
         server.kill()
         mark.wait_gone()
 
@@ -219,9 +220,30 @@ def _address(server: Popen[bytes]) -> str:
         (["-o", "region=x"], "--store"),
     ],
 )
-def test_what_cannot_be_served_is_refused_in_a_line(arguments: list[str], said: str) -> None:
+def test_what_cannot_be_served_is_refused_in_a_line(
+    arguments: list[str], said: str, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Before anything listens, and nothing on stdout."""
-    done = runenv("mcp", "--env", "local", *arguments, RUNENV_STORE="")
+    monkeypatch.delenv("RUNENV_STORE", raising=False)
+    done = run(capfdbinary, "mcp", "--env", "local", *arguments)
     assert (done.returncode, done.stdout) == (1, b"")
     (line,) = done.stderr.decode().splitlines()
     assert said in line
+
+
+def test_without_the_sdk_the_command_says_what_to_install() -> None:
+    """Everything else of the command line works without it."""
+    program = "import sys; sys.modules['mcp'] = None; from runenv.cli import main; main()"
+    with process(*python(program), "mcp", "--env", "local") as command:
+        out, said = command.communicate(timeout=60)
+    assert (command.returncode, out) == (1, b"")
+    assert b"pip install 'runenv-sandbox[mcp]'" in said
+
+
+def test_a_folder_that_all_clients_share_is_named(tmp_path: Path) -> None:
+    """It is what was asked for, and not what clients of this server have otherwise."""
+    with process(*LOCAL, "--workdir", str(tmp_path), "--http", "127.0.0.1:0") as server:
+        assert server.stderr is not None
+        said = server.stderr.readline() + server.stderr.readline()
+    assert b"no --token-env" in said
+    assert b"all clients work in the same folder" in said

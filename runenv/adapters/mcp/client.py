@@ -38,6 +38,8 @@ __all__ = ("Client", "Offer")
 
 _log = logging.getLogger(__name__)
 
+MIN_SECRET: Final = 6
+"""Characters of a variable's value from which on it is masked in logs."""
 FORGET_TIMEOUT: Final = 10.0
 """Seconds that removing the artifacts of a client that has left may take."""
 
@@ -164,7 +166,13 @@ class Client:
             async with (
                 open_env(offer.config) as env,
                 toolset(
-                    env, offer.store, scope=self.scope, allow=offer.allow, deny=offer.deny, image_limits=limits
+                    env,
+                    offer.store,
+                    scope=self.scope,
+                    allow=offer.allow,
+                    deny=offer.deny,
+                    image_limits=limits,
+                    secrets=_secrets(offer.config),
                 ) as tools,
             ):
                 place = _Place(tools)
@@ -195,3 +203,9 @@ class Client:
                 await store.clear_scope(self.scope)
             except ArtifactError as error:
                 _log.warning("the artifacts of client %s are still there: %s", self.scope.run, error)
+
+
+def _secrets(config: LocalConfig | DockerConfig) -> list[str]:
+    """Return what must not be in a log: values of variables, but for those that could be any word."""
+    values = (value.get_secret_value() for value in config.environment.values())
+    return [value for value in values if len(value) >= MIN_SECRET]

@@ -208,7 +208,7 @@ def _shows(given: list[str], expected: bytes) -> bool:
     if len(given) != 1:
         return False
     scheme, _, token = given[0].partition(" ")
-    return scheme.lower() == "bearer" and hmac.compare_digest(token.strip().encode(), expected)
+    return scheme.lower() == "bearer" and hmac.compare_digest(token.strip().encode("latin-1"), expected)
 
 
 class _Visit:
@@ -216,6 +216,7 @@ class _Visit:
 
     def __init__(self, transport: StreamableHTTPServerTransport) -> None:
         self.transport = transport
+        self.guard = anyio.CancelScope(shield=True)  # whoever cancels the server waits for an orderly end
         self.scope = anyio.CancelScope()
         self.ended = anyio.Event()
         self._connections = 0
@@ -275,6 +276,8 @@ class _Clients:
         with anyio.move_on_after(SHUTDOWN_TIMEOUT):
             for visit in visits:
                 await visit.ended.wait()
+        for visit in visits:
+            visit.guard.cancel()
 
     async def _admit(self, connection: Connection, receive: Receive, send: Send) -> None:
         """Serve the first request of a client; it stays only if that was one that begins a session."""
@@ -325,10 +328,11 @@ class _Clients:
     async def _stay(self, session: str, visit: _Visit, *, task_status: TaskStatus[None]) -> None:
         server = make_server(Client(self._offer, message_bytes=MESSAGE_BYTES))
         try:
-            async with visit.transport.connect() as (messages, answers):
-                task_status.started()
-                with visit.scope:
-                    await server.run(messages, answers, initialization(server))
+            with visit.guard:
+                async with visit.transport.connect() as (messages, answers):
+                    task_status.started()
+                    with visit.scope:
+                        await server.run(messages, answers, initialization(server))
         except Exception:  # noqa: BLE001 - one client's end must not be the others'
             _log.exception("the session of a client broke down")
         finally:
