@@ -5,11 +5,15 @@ from __future__ import annotations
 import ast
 import asyncio
 import inspect
+import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from mcp import Client
+
+from tests.adapters.mcp_peers import stdio, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,6 +42,19 @@ def test_every_block_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.Monk
             running = eval(code, names)  # noqa: S307 - our own README
             if inspect.iscoroutine(running):
                 runner.run(running)
+
+
+@pytest.mark.docker
+@pytest.mark.anyio
+async def test_the_mcp_configuration_of_the_readme_works() -> None:
+    """A client that is configured so starts the server and calls a tool."""
+    (configuration,) = blocks("json")
+    server = json.loads(configuration)["mcpServers"]["runenv"]
+    assert server["command"] == "runenv"
+    async with Client(stdio(*server["args"][1:])) as client:
+        assert "exec" in {tool.name for tool in (await client.list_tools()).tools}
+        result = await client.call_tool("exec", {"command": "echo from the sandbox"})
+        assert "from the sandbox" in text_of(result)
 
 
 def test_the_limits_of_the_readme_are_those_of_the_code() -> None:
