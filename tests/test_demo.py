@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import importlib
 import io
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from rich.console import Console
@@ -17,6 +19,8 @@ import runenv.cli.demo
 from runenv.artifacts.artifact import Scope
 from runenv.artifacts.store import ArtifactStore
 from runenv.cli.demo import Inputs, endpoint, run_demo
+from runenv.cli.demo.agent.api import Model, ModelError
+from runenv.cli.demo.agent.wires import ANTHROPIC
 from runenv.cli.demo.endpoint import Endpoint, send
 from runenv.cli.demo.handover import TABLE as COUNTS
 from runenv.cli.demo.handover import Handover
@@ -139,6 +143,12 @@ def memory_may_be_read(blocking_calls_fail: BlockBuster) -> None:
             function.can_block_in("runenv/artifacts/backends/threads.py", {"run"})
 
 
+@pytest.fixture(scope="module", autouse=True)
+def third_act_is_loaded() -> None:
+    """An import reads files, which an event loop must not."""
+    importlib.import_module("runenv.cli.demo.agent.loop")
+
+
 @pytest.fixture
 def other_end() -> Iterator[Endpoint]:
     """An endpoint that takes files."""
@@ -243,6 +253,27 @@ async def test_nothing_of_the_demo_stays_in_a_store_that_is_given(
     assert list((tmp_path / "store" / "content").iterdir()) == []
 
 
+async def test_what_a_model_said_is_kept_when_its_server_fails(env: RunEnv, tmp_path: Path) -> None:
+    """It may say why; and where a real model's commands run on the host, that is said before."""
+
+    async def send(request: dict[str, Any]) -> dict[str, Any]:
+        if len(request["messages"]) > 1:
+            raise ModelError("Anthropic refuses the request (401): no credit")
+        call = {"type": "tool_use", "id": "1", "name": "exec", "input": {"command": "echo two\nlines; exit 3"}}
+        return {"content": [{"type": "text", "text": "I try\n\nthis."}, call], "stop_reason": "tool_use"}
+
+    console, meter = Console(file=io.StringIO(), width=120), Meter()
+    inputs, model = Inputs(TREE, None, tmp_path / "new" / "chart.png"), Model("claude-any", ANTHROPIC, send)
+    with pytest.raises(ModelError, match="no credit"):
+        await runenv.cli.demo._run_agent(Screen(console, meter), Steps(env, meter=meter), inputs, None, model)
+    saved = json.loads((tmp_path / "new" / "agent-run.json").read_text())
+    assert [message["role"] for message in saved["conversation"]["messages"]] == ["user", "assistant", "user"]
+    shown = text_of(console)
+    assert "What it asks for runs on this host, as you." in shown
+    assert "1 I try this." in shown
+    assert "✗ agent run" in shown
+
+
 async def test_without_pandas_the_rest_is_done_and_the_chart_is_said_to_be_missing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -259,6 +290,8 @@ async def test_without_pandas_the_rest_is_done_and_the_chart_is_said_to_be_missi
     assert "SHA-256 on both sides" not in shown
     assert "deck.zip" in shown
     assert "there is no python-pptx in the env" in shown
+    assert "The third act: an agent run" in shown
+    assert json.loads((tmp_path / "agent-run.json").read_text())["sent"]
     assert not (tmp_path / "chart.png").exists()
 
 
@@ -281,10 +314,18 @@ async def test_the_whole_demo_in_a_sandbox(tmp_path: Path) -> None:
     assert "env docker-" in shown
     assert re.search(r"a tool makes deck\.pptx in the env: \d\d\.\d kB behind a handle", shown)
     assert "application/vnd.openxmlformats-officedocument.presentationml.presentation" in shown
-    assert "recording.bin: 200.0 MB into the store" in shown
-    grown = re.search(r"this process grew by ([\d.]+) MB at most for 200.0 MB", shown)
+    assert "recording.bin: 100.0 MB into the store" in shown
+    grown = re.search(r"this process grew by ([\d.]+) MB at most for 100.0 MB", shown)
     assert grown is not None
     assert float(grown[1]) < 64
+    assert "A script plays the model, offline" in shown
+    assert shown.count("[image 1,200x600 png, ") == 2
+    assert re.search(r'upload\(name="slides.pptx", content="runenv\+file://[0-9a-f-]{36}"\)', shown)
+    assert re.search(r"agent run 9 turns, 13 calls of tools", shown)
+    transcript = (inputs.output.parent / "agent-run.json").read_text()
+    (sent,) = json.loads(transcript)["sent"]
+    assert shown.count(sent["arrived"]) == 3
+    assert not re.search(r"[A-Za-z0-9+/]{100}", transcript)
 
 
 @pytest.mark.docker
@@ -298,6 +339,7 @@ async def test_without_a_table_the_chart_is_of_what_the_analysis_counted(
     inputs = Inputs(TREE, None, tmp_path / "chart.png")
     assert await run_demo(DockerConfig(image=PYTHON, pull="never"), inputs, console)
     assert "of files.csv" in text_of(console)
+    assert "I draw the lines of the longest files." in text_of(console)
     assert inputs.output.read_bytes().startswith(b"\x89PNG")
 
 

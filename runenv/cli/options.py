@@ -229,7 +229,7 @@ def store_of(url: str | None, options: Sequence[str] | None, *, make: bool = Fal
     Raises:
         ConfigError: there is no such store, or it would end with this command.
     """
-    from runenv.artifacts.backends import _folder
+    from runenv.artifacts.backends import folder_of
     from runenv.artifacts.store import ArtifactStore
 
     if url is None:
@@ -238,7 +238,7 @@ def store_of(url: str | None, options: Sequence[str] | None, *, make: bool = Fal
     scheme = url.partition(":")[0].lower()
     if scheme == "memory":
         raise ConfigError("memory:// ends with this command: name a store that stays, such as file:///folder")
-    if scheme == "file" and not make and not Path(_folder(url)).is_dir():
+    if scheme == "file" and not make and not Path(folder_of(url)).is_dir():
         raise ConfigError(f"there is no artifact store {url!r}: its folder is made by `runenv artifacts put`")
     return store
 

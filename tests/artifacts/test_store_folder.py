@@ -204,6 +204,26 @@ async def test_content_that_was_lost_comes_back_with_the_next_put(root: Path) ->
         assert await store.get(first, scope=RUN) == b"same"
 
 
+@pytest.mark.parametrize("change", ["removed", "emptied"])
+async def test_content_without_a_catalog_is_not_taken_for_an_empty_store(root: Path, change: str) -> None:
+    """Else versions would count from zero again, and `prune` would remove everything; put back, all is there."""
+    catalog = root / "catalog.sqlite"
+    async with open_store(root) as store:
+        handle = await store.put(b"kept", filename="f", scope=RUN)
+    saved = catalog.read_bytes()
+    if change == "removed":
+        catalog.unlink()
+    else:
+        catalog.write_bytes(b"")
+    for _ in range(2):
+        with pytest.raises(StoreError, match=r"put its catalog\.sqlite back"):
+            async with open_store(root):
+                pass
+    catalog.write_bytes(saved)
+    async with open_store(root) as store:
+        assert await store.get(handle, scope=RUN) == b"kept"
+
+
 async def test_a_catalog_of_another_program_is_refused(root: Path) -> None:
     """And left as it is."""
     root.mkdir(mode=0o700)
@@ -225,6 +245,24 @@ async def test_a_closed_store_says_so(root: Path) -> None:
     await store.aclose()
     with pytest.raises(StoreError, match="not open"):
         await store.get(handle, scope=RUN)
+
+
+async def test_a_store_that_is_closed_during_a_put_keeps_nothing_of_it(root: Path) -> None:
+    """The put says so; the store can be opened again, and nothing of the put is left."""
+    store = open_store(root)
+
+    async def closing() -> AsyncIterator[bytes]:
+        yield bytes(3_000_000)
+        await store.aclose()
+        yield bytes(3_000_000)
+
+    async with store:
+        with pytest.raises(StoreError, match=r"closed|not open"):
+            await store.put(closing(), filename="f", scope=RUN)
+    async with store:
+        assert [record async for record in store.list(RUN)] == []
+        assert list((root / "staging").iterdir()) == []
+        await store.put(b"x", filename="f", scope=RUN)
 
 
 # -- processes

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
+import anyio
 import obstore
 import pytest
 from obstore.store import S3Store
@@ -164,6 +166,56 @@ async def test_a_record_that_cannot_be_written_leaves_no_content(
         await store.put(b"x", filename="f", scope=RUN)
     assert len(await keys(raw, "payloads")) == 1
     assert [record async for record in store.list(RUN)] == []
+
+
+async def test_content_that_was_cut_is_damaged_and_not_asked_for_again(
+    store: ArtifactStore, raw: S3Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No later answer can be another one: neither for what is empty nor for what ends before the part."""
+    asked = 0
+
+    async def counted(self: Bucket, key: str, start: int, end: int) -> Any:  # noqa: ANN401 - handed on
+        nonlocal asked
+        asked += 1
+        return await ask(self, key, start, end)
+
+    ask = Bucket.ask
+    monkeypatch.setattr(Bucket, "ask", counted)
+    handle = await store.put(b"0123456789", filename="f", scope=RUN)
+    (key,) = await keys(raw, "payloads")
+    for data in (b"", b"0123"):
+        await obstore.put_async(raw, key, data)
+        for offset in (0, 5):
+            asked = 0
+            with pytest.raises(StoreError, match="damaged"):
+                await store.get(handle, scope=RUN, offset=offset)
+            assert asked == 1
+
+
+async def test_versions_of_one_name_are_taken_one_at_a_time(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some services let creates of one key wait for each other, a second each; other names need not wait."""
+    running: dict[str, int] = {}
+    most: dict[str, int] = {}
+
+    async def watched(self: Bucket, key: str, data: bytes) -> None:
+        name = key.rpartition("/")[0]
+        running[name] = running.get(name, 0) + 1
+        most[name] = max(most.get(name, 0), running[name])
+        most["all"] = max(most.get("all", 0), sum(running.values()))
+        await create(self, key, data)
+        running[name] -= 1
+
+    create = Bucket.create
+    monkeypatch.setattr(Bucket, "create", watched)
+    async with anyio.create_task_group() as tasks:
+        for number in range(12):
+            tasks.start_soon(partial(store.put, b"x", filename=f"{number % 2}", scope=RUN))
+    assert most.pop("all") == 2
+    assert list(most.values()) == [1, 1]
+    for name in ("0", "1"):
+        assert [record.version for record in await store.versions(name, scope=RUN)] == list(range(6))
 
 
 async def test_the_path_is_the_uri_in_the_bucket(store: ArtifactStore, place: Place) -> None:

@@ -87,12 +87,12 @@ async def test_a_worker_is_started_by_the_first_image_and_used_again() -> None:
     """One process for many images, none before."""
     before = children()
     async with pool() as workers:
-        assert children() == before
+        assert children() <= before
         pid = await worker_of(workers)
         for _ in range(5):
             await prepare(file(PLAIN), name=PLAIN, workers=workers)
         assert children() - before == {pid}
-    assert children() == before
+    assert children() <= before
 
 
 async def test_a_worker_without_work_ends() -> None:
@@ -143,7 +143,7 @@ async def test_closing_gives_up_what_is_worked_on_and_what_waits() -> None:
         await workers.aclose()
     assert len(answers) == 3
     assert all("It is not shown, because" in answer for answer in answers)
-    assert children() == before
+    assert children() <= before
 
 
 async def test_cancelling_kills_the_worker() -> None:
@@ -198,7 +198,7 @@ async def test_a_worker_that_fails_is_an_answer(case: str) -> None:
         parts = await prepare(file(PLAIN), name=PLAIN, workers=workers)
         assert seen(parts) is None
         assert says in words(parts)
-    assert children() == before
+    assert children() <= before
 
 
 async def test_a_decoder_that_crashes_takes_its_child_and_the_next_image_is_shown() -> None:
@@ -399,7 +399,7 @@ async def test_threads_and_loops_share_the_workers() -> None:
     assert shown == [True] * 12
     assert len(children() - before) <= 2
     await images.aclose()
-    assert children() == before
+    assert children() <= before
 
 
 async def test_the_memory_of_the_caller_stays_flat() -> None:

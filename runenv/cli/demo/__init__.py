@@ -7,8 +7,11 @@ it, `screen.py` draws it, `programs.py` are the programs that run inside.
 In the second act files go from the sandbox to an HTTP endpoint by the hands of two tools, a small one and a large one,
 and the model's transcript has a handle where they were. `handover.py` does that; `endpoint.py` is the other end.
 
+The third act is an agent run: a model looks at the table, plots it, sees what is wrong with the plot, puts it right,
+makes slides of it and sends them on by handle. `agent/` does that, with a model that a script plays or a real one.
+
 Unless told otherwise the tree is the checkout that the package is in, and the CSV is the one of its tests. From a
-wheel the tree is the package itself, and the chart is drawn from what the analysis has counted.
+wheel the tree is the package itself, and what the analysis has counted is drawn.
 """
 
 import os
@@ -31,14 +34,15 @@ import runenv
 from runenv.cli.demo.screen import Screen
 from runenv.cli.demo.steps import CHART, SOURCE, Meter, StepError, Steps, marker_of
 from runenv.cli.options import Image, Kind, StoreOptions, env_config, pairs_of
-from runenv.cli.terminal import FAILED, moved, one_line_errors, size, transfer_bar
+from runenv.cli.terminal import FAILED, count, moved, one_line_errors, size, transfer_bar
 from runenv.config import DockerConfig, LocalConfig
 from runenv.envs import open_env
-from runenv.errors import EnvStartError
+from runenv.errors import EnvStartError, RunEnvError
 
 if TYPE_CHECKING:
     from runenv.artifacts.artifact import Scope
     from runenv.artifacts.store import ArtifactStore
+    from runenv.cli.demo.agent.api import Model
     from runenv.cli.demo.endpoint import Endpoint
     from runenv.cli.demo.handover import Handover
 
@@ -85,13 +89,22 @@ def demo_command(
         ),
     ] = None,
     option: StoreOptions = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Real model of the third act: claude-... with ANTHROPIC_API_KEY, gpt-... with OPENAI_API_KEY set.",
+        ),
+    ] = None,
 ) -> None:
     """Do an agent's errand on real files, and say what it took.
 
     Uploads a source tree and a CSV, runs an analysis that prints far more than fits, reads on where it was cut, draws a
     chart and brings it back, and ends a command tree that will not end. Then tools hand a deck of slides, and 200 MB,
-    from the sandbox to an HTTP endpoint, and a model sees handles. The image needs Python with pandas, matplotlib and
-    python-pptx; runenv/python unless given, which scripts/images builds.
+    from the sandbox to an HTTP endpoint, and a model sees handles. At last an agent plots the CSV, looks at the plot,
+    puts it right and sends slides of it on; a script plays the model, offline, unless one is named. The transcript is
+    kept beside the chart. The image needs Python with pandas, matplotlib and python-pptx; runenv/python unless given,
+    which scripts/images builds.
 
     Exit status: 0 when every step was done, else 1.
     """
@@ -99,9 +112,10 @@ def demo_command(
         settings = {"image": image or (IMAGE if env is Kind.DOCKER else None), "pull": None if image else "never"}
         config = env_config(env, settings=settings if env is Kind.DOCKER else {"image": image})
         default = default_inputs()
+        chosen = _given_model(model)
         inputs = Inputs(tree or default.tree, csv or default.table, output or default.output)
         try:
-            is_whole = anyio.run(run_demo, config, inputs, Console(), _given_store(store, option))
+            is_whole = anyio.run(run_demo, config, inputs, Console(), _given_store(store, option), chosen)
         except EnvStartError as error:
             if image is None and f"the image {IMAGE!r} is not on the engine" in str(error):
                 message = (
@@ -119,6 +133,12 @@ def _given_store(url: str | None, options: list[str] | None) -> "ArtifactStore |
     return None if url is None else ArtifactStore.open(url, options=pairs_of("--option", options))
 
 
+def _given_model(name: str | None) -> "Model | None":
+    from runenv.cli.demo.agent.api import choose
+
+    return None if name is None else choose(name, os.environ)
+
+
 def default_inputs() -> Inputs:
     """Return what is worked on unless the options say otherwise."""
     package = Path(runenv.__file__).parent
@@ -131,7 +151,11 @@ def default_inputs() -> Inputs:
 
 
 async def run_demo(
-    config: LocalConfig | DockerConfig, inputs: Inputs, console: Console, store: "ArtifactStore | None" = None
+    config: LocalConfig | DockerConfig,
+    inputs: Inputs,
+    console: Console,
+    store: "ArtifactStore | None" = None,
+    model: "Model | None" = None,
 ) -> bool:
     """Do all steps in an env of that configuration and draw them.
 
@@ -140,12 +164,14 @@ async def run_demo(
         inputs: what is worked on.
         console: where it is drawn.
         store: where artifacts go, not open; one in memory and one in a temporary folder when None.
+        model: of the third act; a played one when None.
 
     Returns:
-        Whether every step was done; one is left out where the env has no pandas or matplotlib.
+        Whether every step was done; some are left out where the env has no pandas, matplotlib or python-pptx.
 
     Raises:
-        RunEnvError: an env or the store does not open, or a step did not do what it is there to show.
+        RunEnvError: an env or the store does not open, a step did not do what it is there to show, or the model's
+            server does not answer.
         OSError: an input cannot be read.
     """
     meter = Meter()
@@ -171,8 +197,9 @@ async def run_demo(
             step.done(f"ended {ended.result.duration:.1f} s after its start")
         screen.ended(ended)
         await _hand_over(screen, steps, store)
+        is_done = await _run_agent(screen, steps, inputs, store, model)
         screen.summary(env.id)
-    return can_draw
+    return can_draw and is_done
 
 
 async def _find_python(steps: Steps, config: LocalConfig | DockerConfig) -> bool:
@@ -224,11 +251,12 @@ async def _hand_over(screen: Screen, steps: Steps, store: "ArtifactStore | None"
     """Do the second act in the env of the first."""
     from runenv.artifacts.artifact import Scope
     from runenv.artifacts.store import ArtifactStore
+    from runenv.cli.demo.endpoint import running
 
     screen.second_act()
     scope = Scope(run=f"demo-{secrets.token_hex(8)}")
     async with AsyncExitStack() as stack:
-        endpoint = await stack.enter_async_context(_endpoint())
+        endpoint = await stack.enter_async_context(running())
         small = await stack.enter_async_context(_opened(store or ArtifactStore.open("memory://"), scope))
         await _hand_over_deck(screen, _handover(steps, small, scope, endpoint))
         large = small
@@ -236,6 +264,42 @@ async def _hand_over(screen: Screen, steps: Steps, store: "ArtifactStore | None"
             folder = await stack.enter_async_context(_folder())
             large = await stack.enter_async_context(_opened(ArtifactStore.open(folder.as_uri()), scope))
         await _hand_over_large(screen, _handover(steps, large, scope, endpoint))
+
+
+async def _run_agent(
+    screen: Screen, steps: Steps, inputs: Inputs, store: "ArtifactStore | None", model: "Model | None"
+) -> bool:
+    """Do the third act in the env of the others, and tell whether the model has done all of it."""
+    from runenv.artifacts.artifact import Scope
+    from runenv.artifacts.store import ArtifactStore
+    from runenv.cli.demo.agent.dialogue import Dialogue
+    from runenv.cli.demo.agent.errand import errand, script
+    from runenv.cli.demo.agent.loop import Agent
+    from runenv.cli.demo.agent.scripted import played
+    from runenv.cli.demo.agent.transcript import save
+    from runenv.cli.demo.endpoint import running
+
+    table = TABLE if inputs.table is not None else COUNTS
+    model = model or played(script(table, COUNTS, steps.python))
+    dialogue, scope = Dialogue(screen.console), Scope(run=f"demo-{secrets.token_hex(8)}")
+    dialogue.title(model, steps.env.kind)
+    async with running() as endpoint, _opened(store or ArtifactStore.open("memory://"), scope) as opened:
+        agent = Agent(model, steps.env, opened, scope, endpoint)
+        ledger = agent.ledger
+        about = {"model": model.name, "vendor": model.wire.limits.vendor, "env": steps.env.id}
+        try:
+            with screen.step("agent run", f"{model.name} is at work") as step:
+                await agent.run(errand(table, steps.python), dialogue.turn)
+                ledger.tell(steps.meter)
+                step.done(f"{count(len(ledger.turns), 'turn')}, {count(len(ledger.calls), 'call')} of tools")
+        except RunEnvError:  # what a model has said so far may say why
+            await anyio.to_thread.run_sync(save, ledger, inputs.output.parent, about)
+            raise
+        transcript = await anyio.to_thread.run_sync(save, ledger, inputs.output.parent, about)
+    dialogue.outcome(ledger, transcript)
+    for name, reason in ledger.missing():
+        screen.skip(name, reason)
+    return not ledger.missing()
 
 
 def _handover(steps: Steps, store: "ArtifactStore", scope: "Scope", endpoint: "Endpoint") -> "Handover":
@@ -267,19 +331,6 @@ async def _hand_over_large(screen: Screen, handover: "Handover") -> None:
             delivery = await handover.send_large(record)
             step.done(f"{size(record.size)} out of the store and to the endpoint, streamed")
     screen.large_delivery(delivery, memory.grown)
-
-
-@asynccontextmanager
-async def _endpoint() -> AsyncGenerator["Endpoint"]:
-    from runenv.cli.demo.endpoint import Endpoint
-
-    endpoint = Endpoint()
-    await anyio.to_thread.run_sync(endpoint.start)
-    try:
-        yield endpoint
-    finally:
-        with anyio.CancelScope(shield=True):
-            await anyio.to_thread.run_sync(endpoint.stop)
 
 
 @asynccontextmanager

@@ -11,13 +11,20 @@ import http.client
 import json
 import socketserver
 import threading
+from contextlib import asynccontextmanager
 from http.server import BaseHTTPRequestHandler
-from typing import BinaryIO, Final
+from typing import TYPE_CHECKING, BinaryIO, Final
 from urllib.parse import quote, unquote
+
+import anyio
+import anyio.to_thread
 
 from runenv.errors import ToolError
 
-__all__ = ("Endpoint", "send")
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+__all__ = ("Endpoint", "running", "send")
 
 CHUNK_BYTES: Final = 1024 * 1024
 """What either side has in memory of a file."""
@@ -57,6 +64,18 @@ class Endpoint:
     def arrived(self) -> dict[str, tuple[int, str]]:
         """Size and SHA-256 of what has arrived, by name."""
         return dict(self._server.arrived)
+
+
+@asynccontextmanager
+async def running() -> AsyncGenerator[Endpoint]:
+    """Run an endpoint."""
+    endpoint = Endpoint()
+    await anyio.to_thread.run_sync(endpoint.start)
+    try:
+        yield endpoint
+    finally:
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(endpoint.stop)
 
 
 def send(port: int, name: str, content: BinaryIO | bytes, length: int) -> bytes:

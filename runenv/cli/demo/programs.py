@@ -22,19 +22,19 @@ for folder, folders, names in os.walk(sys.argv[1]):
             lines = open(path, encoding="utf-8").read().splitlines()
         except (UnicodeDecodeError, OSError):
             continue
-        before = total
+        before, shown = total, os.path.relpath(path, sys.argv[1])
         for number, line in enumerate(lines, 1):
             line = " ".join(line.split())[:100]
             if line.isprintable():
-                for word in set(re.findall(r"\\b[A-Za-z_]\\w{2,}", line)):
-                    uses[word].append((path, number, line))
-                    total += 1
+                use = f"  {shown}:{number}: {line}"
+                words = set(re.findall(r"\\b[A-Za-z_]\\w{2,}", line))
+                total += len(words)
+                for word in words:
+                    uses[word].append(use)
         files.append((path, len(lines), total - before))
 
 for word in sorted(uses, key=str.lower):
-    print(f"{word}: {len(uses[word]):,}")
-    for path, number, line in uses[word]:
-        print(f"  {os.path.relpath(path, sys.argv[1])}:{number}: {line}")
+    print(f"{word}: {len(uses[word]):,}", *uses[word], sep="\\n")
 print(f"{len(files):,} files, {sum(lines for _, lines, _ in files):,} lines, {len(uses):,} names, {total:,} uses")
 most = sorted(uses, key=lambda word: -len(uses[word]))[:5]
 print("used most:", ", ".join(f"{word} {len(uses[word]):,}" for word in most))

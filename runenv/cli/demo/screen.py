@@ -85,7 +85,7 @@ class Screen:
         """Say what this is."""
         text = Text.assemble(
             ("runenv demo", "bold cyan"),
-            "\nAn agent's errand, without the agent: bytes go where they are needed,\n"
+            "\nAn agent's errand, first without the agent: bytes go where they are needed,\n"
             "and of what comes back a model sees only what fits.",
         )
         self._console.print(Panel(text, border_style="cyan", padding=(0, 2)))

@@ -28,7 +28,7 @@ __all__ = ("Chart", "Cut", "Ended", "Meter", "StepError", "Steps", "marker_of", 
 
 EXCLUDED: Final = (".*", "__pycache__", "node_modules", "dist", "guest-*", "*.csv", "*.egg-info")
 """Not part of a source tree: hidden and built things, and the CSV that goes on its own."""
-TREE_SECONDS: Final = 2.0
+TREE_SECONDS: Final = 1.5
 """Deadline of the command that does not end."""
 LOOK_SECONDS: Final = 0.1
 """Between two looks at its processes."""
