@@ -5,6 +5,13 @@
 
 The table of contents; each name is described where it is defined. Below are the values and protocols of the package and
 obstore; the envs are not known here, only the protocol that they keep.
+
+    store       the policies, over `backends/`;  artifact, names, media (extensions)  its values and their rules;
+                sources, content  bytes on their way in
+    handles     the short texts;  results  artifacts in what a tool gives;  arguments (nested, copies)  handles in what
+                it takes;  transfers  between a store and an env
+    offload     long results, cut for a model (previews);  retrieval (references, paging, lines)  the way back to them
+    inputs/     blobs in incoming messages
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, Final
 
 from runenv.artifacts.artifact import Artifact
+from runenv.artifacts.backends.threads import Trailing
 from runenv.artifacts.media import HEAD_BYTES
 from runenv.errors import ConfigError, HandleError, LimitError
 
@@ -32,18 +33,25 @@ class Content:
 
     def __init__(self, threads: Threads) -> None:
         self.size = 0
-        self.hash = hashlib.sha256()
+        self._hash = hashlib.sha256()
         self.head = bytearray()
-        self._threads = threads
+        self._hashing = Trailing(threads)
 
     async def add(self, chunk: bytes, *, hashed: bool = True) -> None:
-        """Take a chunk."""
+        """Take a chunk, which may be hashed while the caller goes on with it."""
         self.size += len(chunk)
-        self.head += chunk[: HEAD_BYTES - len(self.head)]
+        if len(self.head) < HEAD_BYTES:
+            self.head += chunk[: HEAD_BYTES - len(self.head)]
         if hashed and len(chunk) > HASHED_AT_ONCE:
-            await self._threads.run(self.hash.update, chunk)
+            await self._hashing.run(self._hash.update, chunk)
         elif hashed:
-            self.hash.update(chunk)
+            await self._hashing.end()
+            self._hash.update(chunk)
+
+    async def sha256(self) -> str:
+        """Return the hash of what was taken, in hexadecimal digits."""
+        await self._hashing.end()
+        return self._hash.hexdigest()
 
 
 class Known:

@@ -123,7 +123,7 @@ def whole(text: str) -> str | None:
     if "://" not in text:
         return None
     text = text.strip()
-    if len(text) > _MAX_WHOLE:
+    if len(text) > _MAX_WHOLE or _FOUND.search(text) is None:  # an address, for the most part
         return None
     found = find(text)
     if len({match.handle for match in found}) != 1:

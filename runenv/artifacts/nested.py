@@ -165,21 +165,25 @@ def _plain_copy(value: object, wanted: Callable[[str], bool]) -> Any:  # noqa: A
         return None
     copies: dict[int, Any] = {id(value): value.copy()}
     waiting: list[Any] = [value]
+    texts: list[str] = []
     for node in waiting:
-        shell = copies[id(node)]
+        shell: Any = None
         for key, child in node.items() if type(node) is dict else enumerate(node):
             kind = type(child)
-            if kind is dict or kind is list:
+            if kind is str:
+                texts.append(child)
+            elif kind is dict or kind is list:
                 known = copies.get(id(child))
                 if known is None:
                     known = copies[id(child)] = child.copy()
                     waiting.append(child)
+                if shell is None:
+                    shell = copies[id(node)]
                 shell[key] = known
-            elif kind is str:
-                if wanted(child):
-                    return None
             elif kind not in _SCALARS:
                 return None
+    if any(map(wanted, texts)):
+        return None
     return copies[id(value)]
 
 

@@ -1,35 +1,33 @@
 """What can be put into a store, as one kind of thing: a stream of chunks, with what is known about it beforehand.
 
-Also the small pumps between streams: chunks of a decent size, and work that goes on ahead of who takes its results.
+Chunks have a decent size, whatever the size of the pieces that a stream gives.
 Above is `store.py`; nothing here knows where the bytes go.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
 import stat
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from runenv.artifacts.artifact import Artifact
 from runenv.artifacts.backends.backend import CHUNK_BYTES
-from runenv.artifacts.backends.threads import Threads, to_its_end
+from runenv.artifacts.backends.files import read_pieces
 from runenv.errors import ArtifactError, HandleError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Mapping
+    from collections.abc import AsyncGenerator, AsyncIterable, Iterator, Mapping
 
     from runenv.artifacts.backends.backend import Chunks
+    from runenv.artifacts.backends.threads import Threads
 
-__all__ = ("Data", "Source", "ahead", "opened")
+__all__ = ("Data", "Source", "opened")
 
 Data: TypeAlias = "bytes | bytearray | memoryview | str | Path | AsyncIterable[bytes] | Artifact"
 """Bytes, the path of a file on this host (as text too), a stream, or all of it together."""
-AHEAD: Final = 2
-"""Chunks that a stream may be ahead of who takes them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +79,8 @@ async def opened(source: Source, threads: Threads) -> AsyncGenerator[tuple[Chunk
         fd = await threads.open(lambda: _open(path))
         try:
             size = os.fstat(fd).st_size
-            yield _read(fd, threads), size
+            async with aclosing(read_pieces(threads, fd, 0, None)) as pieces:
+                yield pieces, size
         finally:
             await threads.run(os.close, fd)
     elif isinstance(data, bytes | bytearray | memoryview):
@@ -89,36 +88,6 @@ async def opened(source: Source, threads: Threads) -> AsyncGenerator[tuple[Chunk
         yield _slices(whole), len(whole)
     else:
         yield _regrouped(data), None
-
-
-@asynccontextmanager
-async def ahead(chunks: Chunks) -> AsyncGenerator[Chunks]:
-    """Let a stream go on while what it gave is worked on. It is read by a task of its own, and ends with the block."""
-    queue: asyncio.Queue[bytes | None] = asyncio.Queue(AHEAD)
-
-    async def pump() -> None:
-        try:
-            async for chunk in chunks:
-                await queue.put(chunk)
-        finally:
-            await queue.put(None)
-
-    task = asyncio.create_task(pump())
-
-    async def taken() -> Chunks:
-        while (chunk := await queue.get()) is not None:
-            yield chunk
-        await task  # raises what the stream raised
-
-    try:
-        yield taken()
-    finally:
-        task.cancel()
-        while not queue.empty():  # the pump may wait for room
-            queue.get_nowait()
-        await to_its_end(asyncio.wait((task,)))
-        if not task.cancelled():
-            task.exception()  # seen: otherwise the loop logs it
 
 
 def _open(path: Path) -> int:
@@ -132,26 +101,31 @@ def _open(path: Path) -> int:
     return fd
 
 
-async def _read(fd: int, threads: Threads) -> Chunks:
-    while chunk := await threads.run(os.read, fd, CHUNK_BYTES):
-        yield chunk
-
-
 async def _slices(data: bytes) -> Chunks:
     for start in range(0, len(data), CHUNK_BYTES):
         yield data[start : start + CHUNK_BYTES]
 
 
-async def _regrouped(stream: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
+async def _regrouped(stream: AsyncIterable[bytes]) -> Chunks:
+    """Join what is small and cut what is large; what is neither is given on as it is, without a copy."""
     waiting: list[bytes] = []
     size = 0
     async for piece in stream:
-        for start in range(0, len(piece), CHUNK_BYTES):
-            part = bytes(memoryview(piece)[start : start + CHUNK_BYTES])
-            waiting.append(part)
-            size += len(part)
-            if size >= CHUNK_BYTES:
+        for part in _parts(piece):
+            if waiting and size + len(part) > CHUNK_BYTES:
                 yield b"".join(waiting)
                 waiting, size = [], 0
+            waiting.append(part)
+            size += len(part)
     if waiting:
         yield b"".join(waiting)
+
+
+def _parts(piece: bytes) -> Iterator[bytes]:
+    """Yield a piece, which may be any buffer that its giver uses again, as bytes of at most `CHUNK_BYTES`."""
+    if len(piece) <= CHUNK_BYTES:
+        yield bytes(piece)
+    else:
+        view = memoryview(piece)
+        for start in range(0, len(view), CHUNK_BYTES):
+            yield bytes(view[start : start + CHUNK_BYTES])

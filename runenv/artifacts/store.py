@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, Final
 from runenv.artifacts import handles
 from runenv.artifacts.artifact import Scope
 from runenv.artifacts.backends import make_backend
-from runenv.artifacts.backends.backend import CHUNK_BYTES, Quotas
+from runenv.artifacts.backends.backend import Quotas
 from runenv.artifacts.backends.entry import Entry, scope_key
 from runenv.artifacts.backends.threads import Threads, to_its_end
 from runenv.artifacts.content import Content, Known, check_metadata, check_ttl
 from runenv.artifacts.media import differs
 from runenv.artifacts.media import media_type as effective_type
 from runenv.artifacts.names import check_name, split_user
-from runenv.artifacts.sources import Source, ahead, opened
+from runenv.artifacts.sources import Source, opened
 from runenv.errors import (
     ArtifactExpiredError,
     ArtifactMissingError,
@@ -40,7 +40,7 @@ from runenv.types import DEFAULT
 
 if TYPE_CHECKING:
     import builtins
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
     from types import TracebackType
     from typing import Self
 
@@ -198,7 +198,7 @@ class ArtifactStore:
             version = await self._backend.reserve(scope_key(owner), name, _id(handle))
             now = self._clock()
 
-            def entry(content: Content) -> Entry:
+            async def entry(content: Content) -> Entry:
                 declared = source.media_type and source.media_type[:MAX_TYPE].encode(errors="replace").decode()
                 kind = effective_type(bytes(content.head), declared, name)
                 return Entry(
@@ -209,7 +209,7 @@ class ArtifactStore:
                     session=owner.session,
                     user=owner.user,
                     size=content.size,
-                    sha256=content.hash.hexdigest(),
+                    sha256=await content.sha256(),
                     media_type=kind,
                     declared_type=declared if differs(declared, kind) else None,
                     created=now,
@@ -226,13 +226,13 @@ class ArtifactStore:
         id: str,
         chunks: Chunks,
         size: int | None,
-        entry: Callable[[Content], Entry],
+        entry: Callable[[Content], Awaitable[Entry]],
         progress: Progress | None,
     ) -> None:
         """Write content and commit it, or leave nothing of it."""
         content = Content(self._ready)
 
-        async def measured(chunks: Chunks) -> Chunks:
+        async def measured() -> Chunks:
             async for chunk in chunks:
                 await content.add(chunk)
                 self._check_size(content.size)
@@ -242,12 +242,8 @@ class ArtifactStore:
 
         committing: Entry | None = None
         try:
-            if size is not None and size <= CHUNK_BYTES:
-                await self._backend.write(id, measured(chunks))
-            else:  # reading, hashing and writing at the same time
-                async with ahead(chunks) as read, ahead(measured(read)) as hashed:
-                    await self._backend.write(id, hashed)
-            committing = entry(content)
+            await self._backend.write(id, measured())
+            committing = await entry(content)
             await to_its_end(self._backend.commit(committing, self._quotas))
         except BaseException as error:
             with suppress(StoreError):  # what it leaves is for `prune`
@@ -386,11 +382,7 @@ class ArtifactStore:
     @asynccontextmanager
     async def _reading(self, entry: Entry, offset: int, length: int) -> AsyncGenerator[Chunks]:
         async with self._backend.read(entry, offset, length) as chunks:
-            if length <= CHUNK_BYTES:
-                yield self._checked(entry, chunks, length)
-            else:
-                async with ahead(chunks) as read, ahead(self._checked(entry, read, length)) as checked:
-                    yield checked
+            yield self._checked(entry, chunks, length)
 
     async def _checked(self, entry: Entry, chunks: Chunks, length: int) -> Chunks:
         content = Content(self._ready)
@@ -398,7 +390,7 @@ class ArtifactStore:
         async for chunk in chunks:
             await content.add(chunk, hashed=whole)
             yield chunk
-        if content.size != length or (whole and content.hash.hexdigest() != entry.sha256):
+        if content.size != length or (whole and await content.sha256() != entry.sha256):
             raise StoreError(f"the content of {entry.handle!r} is damaged: it is not what was stored")
 
     def path(self, record: Record) -> str | None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from runenv.artifacts.backends.backend import Backend
 
-__all__ = ("make_backend",)
+__all__ = ("folder_of", "make_backend")
 
 SCHEMES: Final = ("memory", "file", "s3", "gs", "az")
 OBJECT_STORAGE: Final = ("s3", "gs", "az")
@@ -58,11 +58,15 @@ def make_backend(url: str, options: Mapping[str, str]) -> Backend:
         return CatalogedBackend(MemoryPayloads())
     from runenv.artifacts.backends.folder import FolderPayloads
 
-    return CatalogedBackend(FolderPayloads(_folder(url)))
+    return CatalogedBackend(FolderPayloads(folder_of(url)))
 
 
-def _folder(url: str) -> str:
-    """Return the path of a file URL; `file:folder`, `file://./folder` and `file://../folder` are relative."""
+def folder_of(url: str) -> str:
+    """Return the path of a file URL; `file:folder`, `file://./folder` and `file://../folder` are relative.
+
+    Raises:
+        ConfigError: it is on another host, or names no folder.
+    """
     rest = url.partition(":")[2]
     if rest.startswith("//"):
         host, slash, path = rest[2:].partition("/")

@@ -29,7 +29,7 @@ __all__ = (
     "check_quotas",
 )
 
-CHUNK_BYTES: Final = 1024 * 1024
+CHUNK_BYTES: Final = 2 * 1024 * 1024
 """Content travels in chunks of about this size."""
 UNREFERENCED_SECONDS: Final = 24 * 3600.0
 """How long object storage keeps content that no record refers to, from when prune first saw it so."""

@@ -9,7 +9,6 @@ Above is `objects.py`, which knows what the objects are.
 from __future__ import annotations
 
 import asyncio
-import difflib
 import re
 from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
@@ -27,104 +26,41 @@ from obstore.exceptions import (
 )
 from obstore.store import AzureStore, GCSStore, S3Store
 
+from runenv.artifacts.backends.backend import CHUNK_BYTES
+from runenv.artifacts.backends.options import split_options
 from runenv.artifacts.backends.threads import to_its_end
 from runenv.errors import ConfigError, StoreError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
 
-    from obstore import ObjectMeta
+    from obstore import Bytes, BytesStream, GetResult, ObjectMeta
 
     from runenv.artifacts.backends.backend import Chunks
 
-__all__ = ("PART_BYTES", "Bucket", "TakenError")
+__all__ = ("Bucket", "Download", "TakenError")
 
 PART_BYTES: Final = 8 * 1024 * 1024
-"""Content is sent and read in parts of this size. S3 takes 10,000 of them: an artifact has at most 78 GiB there."""
+"""Content is sent in parts of this size. S3 takes 10,000 of them: an artifact has at most 78 GiB there."""
 PARTS_AT_ONCE: Final = 3
 """Parts of an upload that are under way."""
+PIECE_BYTES: Final = 512 * 1024
+"""What is read is taken from obstore in pieces of at least this size."""
 PAGE: Final = 1000
 """Objects that are listed, or deleted, at a time."""
 READ_ATTEMPTS: Final = 4
-"""How often a part is asked for that breaks off."""
+"""How often a piece is asked for that does not come."""
 _RETRIES: Final[Any] = {
     "max_retries": 5,
     "retry_timeout": timedelta(seconds=20),
     "backoff": {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=3), "base": 2},
 }
 """How often, how long and how densely obstore repeats a request that failed for now."""
-_CLIENT: Final[Mapping[str, Any]] = {"connect_timeout": "5s", "timeout": "120s"}
-"""Bounds one connection attempt, and one request with a part as its content."""
 
 _STORES: Final[Mapping[str, Any]] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
-_CLIENT_OPTIONS: Final = (
-    "allow_http",
-    "allow_invalid_certificates",
-    "connect_timeout",
-    "proxy_ca_certificate",
-    "proxy_excludes",
-    "proxy_url",
-    "read_timeout",
-    "root_certificate",
-    "timeout",
-    "user_agent",
-)
-_SWITCHES: Final = ("allow_http", "allow_invalid_certificates")
-_OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
-    "s3": (
-        "access_key_id",
-        "checksum_algorithm",
-        "container_authorization_token_file",
-        "container_credentials_full_uri",
-        "container_credentials_relative_uri",
-        "default_region",
-        "disable_tagging",
-        "endpoint",
-        "metadata_endpoint",
-        "region",
-        "request_payer",
-        "role_arn",
-        "role_session_name",
-        "secret_access_key",
-        "server_side_encryption",
-        "session_token",
-        "skip_signature",
-        "sse_bucket_key_enabled",
-        "sse_kms_key_id",
-        "sts_endpoint",
-        "unsigned_payload",
-        "virtual_hosted_style_request",
-        "web_identity_token_file",
-    ),
-    "gs": (
-        "application_credentials",
-        "base_url",
-        "bearer_token",
-        "service_account",
-        "service_account_key",
-        "skip_signature",
-    ),
-    "az": (
-        "account_key",
-        "account_name",
-        "authority_host",
-        "client_id",
-        "client_secret",
-        "disable_tagging",
-        "endpoint",
-        "federated_token_file",
-        "msi_endpoint",
-        "msi_resource_id",
-        "object_id",
-        "sas_key",
-        "skip_signature",
-        "tenant_id",
-        "token",
-        "use_azure_cli",
-        "use_emulator",
-    ),
-}
 _STATUS: Final = re.compile(r"status code: (\d{3})")
+_NOT_THERE: Final = "416"
+"""The status for a range that begins behind the end: the object is shorter than it was."""
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")
 
 
@@ -139,7 +75,7 @@ class Bucket:
         self.uri = f"{scheme}://{name}" + (f"/{prefix}" if prefix else "")
         if not _NAME.fullmatch(name):
             raise ConfigError(f"{self.uri!r} names no bucket: write '{scheme}://bucket/prefix'")
-        config, client = _sorted(scheme, options)
+        config, client = split_options(scheme, options)
         try:
             self._store = _STORES[scheme](
                 name, prefix=prefix or None, config=config, client_options=client, retry_config=_RETRIES
@@ -178,6 +114,7 @@ class Bucket:
         async with self._upload(key) as send:
             for chunk in first:
                 await send(chunk)
+            first.clear()
             async for chunk in chunks:
                 await send(chunk)
 
@@ -242,28 +179,23 @@ class Bucket:
                 raise StoreError(f"the object {key!r} in {self.uri!r} is larger than such an object can be")
             return bytes(await answer.bytes_async())
 
-    async def get_range(self, key: str, start: int, length: int) -> tuple[bytes, int] | None:
-        """Return a part of an object and the size of the whole, or None when there is none.
-
-        A part that lies past the end is an error.
-        """
-        retrying = tenacity.AsyncRetrying(
-            retry=tenacity.retry_if_exception(_may_pass),
-            wait=tenacity.wait_random_exponential(multiplier=0.1, max=2),
-            stop=tenacity.stop_after_attempt(READ_ATTEMPTS),
-            sleep=anyio.sleep,
-            reraise=True,
-        )
-
-        async def attempt() -> tuple[bytes, int]:
-            answer = await obstore.get_async(self._store, key, options={"range": (start, start + length)})
-            return bytes(await answer.bytes_async()), answer.meta["size"]
-
+    async def open_range(self, key: str, start: int, end: int) -> Download | None:
+        """Ask for a part of an object, which comes when its pieces are taken; None when the object ends before."""
+        download = Download(self, key, start, end)
         with self.failures():
             try:
-                return await retrying(attempt)
+                await download.begin()
             except FileNotFoundError:
                 return None
+            except BaseError as error:
+                if _status(error) == _NOT_THERE:
+                    return None
+                raise
+        return download
+
+    async def ask(self, key: str, start: int, end: int) -> GetResult:
+        """Ask for a part of an object once; errors are obstore's."""
+        return await obstore.get_async(self._store, key, options={"range": (start, end)})
 
     async def list(self, prefix: str, *, after: str | None = None) -> AsyncIterator[ObjectMeta]:
         """Yield what is under a prefix, a folder, by its key; behind a key if one is given."""
@@ -300,37 +232,95 @@ class Bucket:
             raise StoreError(f"the storage {self.uri!r} failed: {_reason(error)}") from None
 
 
+class Download:
+    """A part of an object that was asked for. Who takes nothing of it leaves it to the network to wait.
+
+    Args:
+        bucket: where it is.
+        key: of the object.
+        start: bytes from its beginning.
+        end: the same.
+    """
+
+    def __init__(self, bucket: Bucket, key: str, start: int, end: int) -> None:
+        self.size = 0
+        """Bytes of the whole object."""
+        self._bucket = bucket
+        self._key = key
+        self._start = start
+        self._end = end
+        self._stream: BytesStream | None = None
+        self._retrying = tenacity.AsyncRetrying(
+            retry=tenacity.retry_if_exception(_may_pass),
+            wait=tenacity.wait_random_exponential(multiplier=0.1, max=2),
+            stop=tenacity.stop_after_attempt(READ_ATTEMPTS),
+            sleep=anyio.sleep,
+            reraise=True,
+        )
+
+    async def begin(self) -> None:
+        """Ask for it."""
+        await self._retrying(self._ask)
+
+    async def pieces(self) -> AsyncGenerator[bytes]:
+        """Yield it, and wait for the next piece while one is worked on; what breaks off is asked for again."""
+        coming: asyncio.Task[bytes] = asyncio.create_task(self._piece())
+        try:
+            with self._bucket.failures():
+                while piece := await coming:
+                    coming = asyncio.create_task(self._piece())
+                    yield piece
+        finally:
+            if not coming.done():
+                coming.cancel()
+                await to_its_end(asyncio.wait((coming,)))
+            if not coming.cancelled():
+                coming.exception()  # seen: otherwise the loop logs it
+
+    async def _piece(self) -> bytes:
+        try:
+            return await self._next()
+        except BaseError as error:
+            if not _may_pass(error):
+                raise
+            return bytes(await self._retrying(self._next))
+
+    async def _ask(self) -> BytesStream:
+        answer = await self._bucket.ask(self._key, self._start, self._end)
+        self.size = answer.meta["size"]
+        self._stream = answer.stream(min_chunk_size=PIECE_BYTES)
+        return self._stream
+
+    async def _next(self) -> bytes:
+        """Return the next piece; nothing at the end."""
+        if self._start >= self._end:
+            return b""
+        stream, self._stream = self._stream or await self._ask(), None  # it is good for nothing after an error
+        parts: list[bytes | Bytes] = []
+        size = 0
+        while size < CHUNK_BYTES and (part := await anext(stream, b"")):
+            parts.append(part)
+            size += len(part)
+        piece = b"".join(parts)  # obstore's own joining takes four times the memory
+        self._stream = stream
+        self._start += len(piece)
+        return piece
+
+
 class _StoppedError(Exception):
     """Nobody wants the upload any more."""
 
 
-def _sorted(scheme: str, options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, Any]]:
-    """Tell options of the service from those of the connection.
-
-    obstore takes them apart, and panics when one of the latter is among the former.
-    """
-    config: dict[str, str] = {}
-    client: dict[str, Any] = dict(_CLIENT)
-    for key, value in options.items():
-        if key in _OPTIONS[scheme]:
-            config[key] = value
-        elif key in _SWITCHES:
-            if str(value).lower() not in {"true", "false"}:
-                raise ConfigError(f"the option {key!r} is 'true' or 'false'")
-            client[key] = str(value).lower() == "true"
-        elif key in _CLIENT_OPTIONS:
-            client[key] = value
-        else:
-            known = (*_OPTIONS[scheme], *_CLIENT_OPTIONS)
-            near = difflib.get_close_matches(key, known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(known)}"
-            raise ConfigError(f"{scheme}:// has no option {key!r}; {hint}")
-    return config, client
-
-
 def _may_pass(error: BaseException) -> bool:
     """Say whether a read that failed may succeed when it is tried again."""
-    return isinstance(error, BaseError) and not isinstance(error, PermissionDeniedError | UnauthenticatedError)
+    lasting = isinstance(error, PermissionDeniedError | UnauthenticatedError) or _status(error) == _NOT_THERE
+    return isinstance(error, BaseError) and not lasting
+
+
+def _status(error: BaseException) -> str:
+    """Return the status that a service answered with, or nothing where it said none."""
+    found = _STATUS.search(str(error))
+    return found[1] if found is not None else ""
 
 
 def _reason(error: Exception) -> str:
@@ -338,11 +328,10 @@ def _reason(error: Exception) -> str:
     if isinstance(error, PermissionDeniedError | UnauthenticatedError):
         return "the credentials are wrong, or may not do this"
     text = str(error)
-    status = _STATUS.search(text)
     if isinstance(error, FileNotFoundError):
         return "there is no such bucket or object"
-    if status is not None:
-        return f"it answered with status {status[1]}"
+    if status := _status(error):
+        return f"it answered with status {status}"
     for sign, reason in (
         ("BadScheme", "plain HTTP is refused; set the option allow_http to 'true' to allow it"),
         ("URL scheme is not allowed", "plain HTTP is refused; set the option allow_http to 'true' to allow it"),

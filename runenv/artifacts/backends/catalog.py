@@ -54,17 +54,18 @@ class Catalog:
 
     Args:
         path: of the database, or ":memory:".
+        begin: called before the tables are made, while nobody else can make them; may refuse.
 
     Raises:
         sqlite3.Error: it is no database, or cannot be used.
         StoreError: it is one of another program or version.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, begin: Callable[[], None] = lambda: None) -> None:
         self._db = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         self._on_disk = path != ":memory:"
         try:
-            self._set_up(path)
+            self._set_up(path, begin)
         except BaseException:
             self._db.close()
             raise
@@ -185,7 +186,7 @@ class Catalog:
         self._db.execute("UPDATE usage SET bytes = bytes - ?, count = count - ?", (size, len(hashes)))
         return [sha256 for sha256, _ in free]
 
-    def _set_up(self, path: str) -> None:
+    def _set_up(self, path: str, begin: Callable[[], None]) -> None:
         self._db.execute("PRAGMA trusted_schema = OFF")  # the file may have been written by anybody
         if self._on_disk:
             # Not WAL, which leaves megabytes beside a catalog of a few pages, and no network file system takes.
@@ -193,6 +194,7 @@ class Catalog:
         with self._changing():
             version = self._one("PRAGMA user_version")[0]
             if version == 0 and not self._rows("SELECT 1 FROM sqlite_schema"):
+                begin()
                 for statement in _TABLES:
                     self._db.execute(statement)
             elif version != _FORMAT:

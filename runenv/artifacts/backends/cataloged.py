@@ -8,26 +8,24 @@ Above is `runenv.artifacts.store`; below are `catalog.py` and one `Payloads`.
 
 from __future__ import annotations
 
-import os
-import sqlite3
 import sys
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol, TypeVar
 
 from runenv.artifacts.backends.backend import Pruned
 from runenv.artifacts.backends.catalog import PAGE, Catalog
 from runenv.artifacts.backends.entry import scope_key
+from runenv.artifacts.backends.failures import failures
 from runenv.artifacts.backends.threads import Inline, Threads
 from runenv.errors import LimitError, StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from runenv.artifacts.backends.backend import Chunks, Quotas
     from runenv.artifacts.backends.entry import Entry
 
-__all__ = ("CatalogedBackend", "Payloads", "failures")
+__all__ = ("CatalogedBackend", "Payloads")
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -50,7 +48,7 @@ class Payloads(Protocol):
         ...
 
     async def write(self, id: str, chunks: Chunks) -> None:
-        """Keep content under an id, until this process ends at the latest."""
+        """Keep content under an id, until this process ends at the latest. What the stream raises stays what it is."""
         ...
 
     def discard(self, id: str) -> None:
@@ -117,12 +115,12 @@ class CatalogedBackend:
 
     async def write(self, id: str, chunks: Chunks) -> None:
         """Write content beside the catalog."""
-        with failures("the content cannot be written"):
-            await self._payloads.write(id, chunks)
+        await self._payloads.write(id, chunks)
 
     async def discard(self, id: str) -> None:
-        """Remove it again."""
-        await self._run(self._discard, id)
+        """Remove it again, though the store was closed meanwhile."""
+        with failures("the content cannot be removed"):
+            await self._threads.run(self._payloads.discard, id)
 
     async def commit(self, entry: Entry, quotas: Quotas) -> None:
         """Add the entry; what has expired makes room if that is needed."""
@@ -175,11 +173,19 @@ class CatalogedBackend:
         with failures("the artifact store cannot be opened"):
             path = self._payloads.open()
             try:
-                self._catalog = Catalog(path)
+                self._catalog = Catalog(path, self._check_new)
             except BaseException:
                 self._payloads.close()
                 raise
             self._payloads.sweep()
+
+    def _check_new(self) -> None:
+        """Refuse to begin a catalog where there is content: versions would start anew, and `prune` remove all of it."""
+        if next(self._payloads.kept(), None) is not None:
+            raise StoreError(
+                "the artifact store has content and no catalog of it: put its catalog.sqlite back, or move the folder"
+                " away to begin a new one"
+            )
 
     def _close(self) -> None:
         if self._catalog is not None:
@@ -208,9 +214,6 @@ class CatalogedBackend:
             count, freed = count + done[0], freed + done[1]
         return count, freed
 
-    def _discard(self, _: Catalog, id: str) -> None:
-        self._payloads.discard(id)
-
     def _sweep(self, _: Catalog) -> list[int]:
         return self._payloads.sweep()
 
@@ -234,16 +237,3 @@ class CatalogedBackend:
             raise StoreError("the artifact store is closed")
         with failures("the artifact store failed"):
             return function(self._catalog, *args, **kwargs)
-
-
-@contextmanager
-def failures(what: str) -> Generator[None]:
-    """Raise `StoreError` for what the disk or the database says."""
-    try:
-        yield
-    except (OSError, sqlite3.Error) as error:
-        reason = str(error)
-        if isinstance(error, OSError) and error.strerror:
-            place = f" ({os.fsdecode(error.filename)!r})" if isinstance(error.filename, str | bytes) else ""
-            reason = error.strerror.lower() + place
-        raise StoreError(f"{what}: {reason}") from error

@@ -9,7 +9,6 @@ staged and not locked is a leftover. Above is `cataloged.py`; records are the ca
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import fcntl
 import os
@@ -19,8 +18,9 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from runenv.artifacts.backends.backend import CHUNK_BYTES
-from runenv.artifacts.backends.threads import Threads, to_its_end
+from runenv.artifacts.backends.failures import failures
+from runenv.artifacts.backends.files import read_pieces, write_all
+from runenv.artifacts.backends.threads import Threads, Trailing
 from runenv.errors import StoreError
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PRIVATE: Final = 0o700
 _SYNC_BYTES: Final = 16 * 1024 * 1024
 """What is written before the disk is set to work on it, so that it is not idle until the end."""
+_UNWRITTEN: Final = "the content cannot be written"
 _THREADS: Final = 4
 """Threads that read and write content."""
 
@@ -91,44 +92,50 @@ class FolderPayloads:
 
     def close(self) -> None:
         """Close the folders."""
-        for fd in (*self._staged.values(), *self._folders.values()):
+        for fd in self._folders.values():  # what is staged may be written to by a thread: `discard` closes it
             os.close(fd)
-        self._staged.clear()
         self._folders.clear()
         self._threads.stop()
 
     async def write(self, id: str, chunks: Chunks) -> None:
         """Stage content, and see it on the disk."""
-        fd = await self._threads.run(self._stage, id)
-        syncing: asyncio.Future[None] | None = None
+        with failures(_UNWRITTEN):
+            fd = await self._threads.run(self._stage, id)
+        writing, syncing = Trailing(self._threads), Trailing(self._threads)
         unsynced = 0
         try:
             async for chunk in chunks:
-                await self._threads.run(_write, fd, chunk)
-                unsynced += len(chunk)
-                if unsynced >= _SYNC_BYTES and (syncing is None or syncing.done()):
-                    if syncing is not None:
-                        syncing.result()
-                    syncing, unsynced = asyncio.ensure_future(self._threads.run(os.fdatasync, fd)), 0
+                with failures(_UNWRITTEN):
+                    await writing.run(write_all, fd, chunk)
+                    unsynced += len(chunk)
+                    if unsynced >= _SYNC_BYTES and syncing.is_idle:
+                        await syncing.run(os.fdatasync, fd)
+                        unsynced = 0
+            with failures(_UNWRITTEN):
+                await writing.end()
+                await syncing.end()
+                await self._threads.run(os.fsync, fd)
         finally:
-            if syncing is not None:
-                await to_its_end(syncing)
-        await self._threads.run(os.fsync, fd)
+            await writing.stop()
+            await syncing.stop()
 
     def discard(self, id: str) -> None:
         """Remove what is staged, and let go of it."""
         if (fd := self._staged.pop(id, None)) is not None:
-            with suppress(FileNotFoundError):  # it is kept already
-                os.unlink(id, dir_fd=self._folders[_STAGING])
-            os.close(fd)
+            try:
+                if _STAGING in self._folders:
+                    with suppress(FileNotFoundError):  # it is kept already
+                        os.unlink(id, dir_fd=self._folders[_STAGING])
+            finally:
+                os.close(fd)
 
     def keep(self, id: str, sha256: str, size: int, *, known: bool) -> None:
         """Give what is staged its name, unless the same is there and has its size."""
-        content = self._folders[_CONTENT]
+        content = self._folder(_CONTENT)
         if known and self._size(sha256) == size:
             self.discard(id)
             return
-        os.rename(id, sha256, src_dir_fd=self._folders[_STAGING], dst_dir_fd=content)
+        os.rename(id, sha256, src_dir_fd=self._folder(_STAGING), dst_dir_fd=content)
         os.fsync(content)
         os.close(self._staged.pop(id))
 
@@ -136,16 +143,16 @@ class FolderPayloads:
         """Remove content."""
         size = self._size(sha256)
         with suppress(FileNotFoundError):
-            os.unlink(sha256, dir_fd=self._folders[_CONTENT])
+            os.unlink(sha256, dir_fd=self._folder(_CONTENT))
         return size or 0
 
     def kept(self) -> Iterator[str]:
         """Yield the hashes; other names are nobody's business."""
-        yield from (name for name in os.listdir(self._folders[_CONTENT]) if _HASH.fullmatch(name))  # noqa: PTH208 - a descriptor
+        yield from (name for name in os.listdir(self._folder(_CONTENT)) if _HASH.fullmatch(name))  # noqa: PTH208 - a descriptor
 
     def sweep(self) -> list[int]:
         """Remove what is staged and nobody holds."""
-        staging, swept = self._folders[_STAGING], []
+        staging, swept = self._folder(_STAGING), []
         for name in os.listdir(staging):  # noqa: PTH208 - a descriptor
             if name in self._staged:
                 continue
@@ -165,17 +172,15 @@ class FolderPayloads:
         fd = await self._threads.open(lambda: self._open(entry))
 
         async def chunks() -> Chunks:
-            done = 0
-            while done < length:
-                chunk = await self._threads.run(os.pread, fd, min(CHUNK_BYTES, length - done), offset + done)
-                if not chunk:
-                    return
-                yield chunk
-                done += len(chunk)
+            with failures(f"the content of {entry.handle!r} cannot be read"):
+                async for chunk in pieces:
+                    yield chunk
 
+        pieces = read_pieces(self._threads, fd, offset, offset + length)
         try:
             yield chunks()
         finally:
+            await pieces.aclose()
             await self._threads.run(os.close, fd)
 
     def uri(self, entry: Entry) -> str:
@@ -188,6 +193,11 @@ class FolderPayloads:
         return os.path.join(self._given, _CONTENT, name) if _HASH.fullmatch(name) else None  # noqa: PTH118 - as given
 
     # -- inside
+
+    def _folder(self, name: str) -> int:
+        if name not in self._folders:
+            raise StoreError("the artifact store is closed")
+        return self._folders[name]
 
     def _make_private(self, root: int) -> None:
         info = os.fstat(root)
@@ -207,7 +217,7 @@ class FolderPayloads:
                 id,
                 os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC,
                 0o600,
-                dir_fd=self._folders[_STAGING],
+                dir_fd=self._folder(_STAGING),
             )
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX)
@@ -222,7 +232,7 @@ class FolderPayloads:
     def _open(self, entry: Entry) -> int:
         try:
             fd = os.open(
-                entry.sha256, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self._folders[_CONTENT]
+                entry.sha256, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self._folder(_CONTENT)
             )
         except OSError as error:
             reason = "a symbolic link" if error.errno == errno.ELOOP else (error.strerror or "unreadable").lower()
@@ -235,7 +245,7 @@ class FolderPayloads:
 
     def _size(self, sha256: str) -> int | None:
         with suppress(FileNotFoundError):
-            info = os.stat(sha256, dir_fd=self._folders[_CONTENT], follow_symlinks=False)
+            info = os.stat(sha256, dir_fd=self._folder(_CONTENT), follow_symlinks=False)
             if stat.S_ISREG(info.st_mode):
                 return info.st_size
         return None
@@ -261,9 +271,3 @@ def _refuse_links(path: Path) -> None:
         if part.is_symlink():
             real = os.path.realpath(path)
             raise StoreError(f"{str(part)!r} is a symbolic link, which a store's folder must not be in: use {real!r}")
-
-
-def _write(fd: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]

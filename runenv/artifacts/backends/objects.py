@@ -20,15 +20,16 @@ from __future__ import annotations
 
 import re
 import uuid
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
+from weakref import WeakValueDictionary
 
 import anyio
 import tenacity
 
 from runenv.artifacts.backends.backend import TOMBSTONE_SECONDS, UNREFERENCED_SECONDS, Pruned, check_quotas
-from runenv.artifacts.backends.bucket import PAGE, PART_BYTES, Bucket, TakenError
+from runenv.artifacts.backends.bucket import PAGE, Bucket, TakenError
 from runenv.artifacts.backends.entry import MAX_ENTRY_BYTES, DamagedError, Entry, scope_key
 from runenv.artifacts.backends.ordered import in_order
 from runenv.artifacts.names import encode, encoded_start
@@ -38,13 +39,16 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 
     from runenv.artifacts.backends.backend import Chunks, Quotas
+    from runenv.artifacts.backends.bucket import Download
 
 __all__ = ("ObjectBackend",)
 
 T = TypeVar("T")
 
-PARTS_AHEAD: Final = 3
-"""Parts of a download that are under way at once."""
+READ_BYTES: Final = 32 * 1024 * 1024
+"""Content is asked for in parts of this size."""
+READS_AHEAD: Final = 3
+"""Parts that are asked for at once, of which one is taken."""
 RECORDS_AHEAD: Final = 16
 """Records that are read at once."""
 USAGE_SECONDS: Final = 60.0
@@ -77,6 +81,7 @@ class ObjectBackend:
     def __init__(self, bucket: Bucket) -> None:
         self._bucket = bucket
         self._highest: dict[str, int] = {}
+        self._turns: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
         self._usage: _Usage | None = None
         self._doubtful: set[str] = set()  # ids whose record may have been written
 
@@ -112,8 +117,10 @@ class ObjectBackend:
             stop=tenacity.stop_after_delay(CONTENTION_SECONDS),
             sleep=anyio.sleep,
         )
+        folder = _versions_of(scope, name)
         try:
-            return await retrying(self._take, _versions_of(scope, name), id)
+            async with self._turns.setdefault(folder, anyio.Lock()):  # of this process only one tries at a time
+                return await retrying(self._take, folder, id)
         except tenacity.RetryError:
             raise StoreError(
                 f"no version of {name!r} was free for {CONTENTION_SECONDS:.0f} s: too many save it"
@@ -257,19 +264,24 @@ class ObjectBackend:
 
     @asynccontextmanager
     async def read(self, entry: Entry, offset: int, length: int) -> AsyncGenerator[Chunks]:
-        """Ask for the content part by part, each again when it breaks off."""
+        """Ask for a few parts at once, whose data wait in the network until it is their turn: memory holds pieces."""
 
-        async def part(start: int) -> bytes:
-            answer = await self._bucket.get_range(_payload(entry.id), start, min(PART_BYTES, offset + length - start))
-            if answer is None or answer[1] != entry.size:
+        async def part(start: int) -> Download:
+            download = await self._bucket.open_range(_payload(entry.id), start, min(start + READ_BYTES, end))
+            if download is None or download.size != entry.size:
                 raise StoreError(f"the content of {entry.handle!r} is damaged: it is gone, or has another size")
-            return answer[0]
+            return download
 
-        parts = in_order(_each(range(offset, offset + length, PART_BYTES)), part, PARTS_AHEAD)
-        try:
-            yield parts
-        finally:
-            await parts.aclose()
+        async def pieces() -> AsyncGenerator[bytes]:
+            async with aclosing(in_order(_each(range(offset, end, READ_BYTES)), part, READS_AHEAD)) as parts:
+                async for download in parts:
+                    async with aclosing(download.pieces()) as those:
+                        async for piece in those:
+                            yield piece
+
+        end = offset + length
+        async with aclosing(pieces()) as chunks:
+            yield chunks
 
     def uri(self, entry: Entry) -> str:
         """Return its URI in the bucket."""
