@@ -314,8 +314,8 @@ async def test_the_whole_demo_in_a_sandbox(tmp_path: Path) -> None:
     assert "env docker-" in shown
     assert re.search(r"a tool makes deck\.pptx in the env: \d\d\.\d kB behind a handle", shown)
     assert "application/vnd.openxmlformats-officedocument.presentationml.presentation" in shown
-    assert "recording.bin: 100.0 MB into the store" in shown
-    grown = re.search(r"this process grew by ([\d.]+) MB at most for 100.0 MB", shown)
+    assert "recording.bin: 200.0 MB into the store" in shown
+    grown = re.search(r"this process grew by ([\d.]+) MB at most for 200.0 MB", shown)
     assert grown is not None
     assert float(grown[1]) < 64
     assert "A script plays the model, offline" in shown
