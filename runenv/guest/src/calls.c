@@ -14,6 +14,7 @@
 enum {
     STEP_BYTES = 512 * 1024,         /* output of one step of a file verb */
     STEP_CREDIT = 64 * 1024,         /* less credit than this is not worth a step */
+    STEP_INPUT = GUEST_WINDOW / 4,   /* nor is less input, if more may come: each step wakes a thread, then the host */
 };
 
 int carrier_in, carrier_out;
@@ -153,7 +154,7 @@ void drive(struct call *c) {
         c->job = NULL;
         job_free(job);
     } else if (atomic_load(&job->cancelled)) submit(c);
-    else if (job->takes_input ? !job->started || c->inbox.first || c->input_ended : c->credit >= STEP_CREDIT && out.bytes < OUT_HIGH) submit(c);
+    else if (job->takes_input ? !job->started || c->inbox.bytes >= STEP_INPUT || c->input_ended : c->credit >= STEP_CREDIT && out.bytes < OUT_HIGH) submit(c);
 }
 
 void collect_jobs(int event) {

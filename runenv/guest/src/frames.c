@@ -112,7 +112,7 @@ void build_bytes(struct builder *b, int tag, const void *bytes, size_t length) {
 /* Large chunks are used again: the C library would map and unmap each, which costs more than all else that is done for a
  * transfer (2026-11-28: half of its time). Whoever finds the list in use goes without it, so that a process that was
  * forked at that moment is not stuck. */
-enum { KEPT_MAX = 12 };
+enum { KEPT_MAX = GUEST_WINDOW / MAX_DATA };
 static struct chunk *kept;
 static int kept_count;
 static atomic_flag kept_in_use = ATOMIC_FLAG_INIT;
