@@ -21,9 +21,10 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def interrupts_arrive() -> None:
-    """A shell starts its background jobs with Ctrl-C ignored, and the programs that we start would inherit that."""
+def signals_arrive() -> None:
+    """A shell starts its background jobs with Ctrl-C ignored, nohup ignores SIGHUP, and our programs would inherit it."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session", autouse=True)
