@@ -22,7 +22,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="session", autouse=True)
 def signals_arrive() -> None:
-    """A shell starts its background jobs with Ctrl-C ignored, nohup ignores SIGHUP, and our programs would inherit it."""
+    """A shell starts background jobs with Ctrl-C ignored, nohup ignores SIGHUP; our programs would inherit both."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
