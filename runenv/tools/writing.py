@@ -1,9 +1,9 @@
 """The tools `file_write` and `file_edit`: whole files, and exact replacements in them.
 
 Both write atomically, through the env. Neither replaces what the model does not know: `file_write` refuses a file that
-exists and was not read (as most coding agents have it), both refuse one that has
-changed since it was read. `file_edit` needs no reading before it: a text that is there exactly once shows that the
-model knows the place, from a search perhaps. Decided on 2026-11-28.
+exists and was not read (as most coding agents have it), both refuse one that has changed since it was read. `file_edit`
+needs no reading before it: a text that is there exactly once shows that the model knows the place, from a search
+perhaps. Decided on 2026-11-28.
 
 Calls for the same file wait for one another. What a command changes between the look and the write is lost: there is
 no verb that writes only what is still as it was.
