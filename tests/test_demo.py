@@ -37,8 +37,6 @@ from tests.envs.engines import BASE, PYTHON, ROOT
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from blockbuster import BlockBuster
-
     from runenv.env import RunEnv
 
 pytestmark = pytest.mark.anyio
@@ -133,14 +131,6 @@ async def test_a_step_that_fails_says_why(env: RunEnv) -> None:
 
 
 SCOPE = Scope(run="demo")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def memory_may_be_read(blocking_calls_fail: BlockBuster) -> None:
-    """A catalog in memory is an SQL database that waits for nothing, so that it is used within the event loop."""
-    for name, function in blocking_calls_fail.functions.items():
-        if name.startswith("sqlite3."):
-            function.can_block_in("runenv/artifacts/backends/threads.py", {"run"})
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -15,6 +15,7 @@ from urllib.parse import quote, unquote, urlsplit
 from anyio import to_thread
 
 from runenv.artifacts import handles
+from runenv.artifacts.backends import folder_of
 from runenv.errors import ArtifactMissingError, HandleError
 
 if TYPE_CHECKING:
@@ -144,19 +145,10 @@ async def _is_within(text: str, place: str, store: ArtifactStore) -> bool:
     if asked.scheme.lower() != own.scheme.lower():
         return False
     if own.scheme.lower() == "file":
-        root = await _absolute(_folder(store.url))
+        root = await _absolute(folder_of(store.url))
         return asked.netloc in {"", "localhost"} and (await _absolute(place)).startswith(posixpath.join(root, ""))
     prefix = own.path.strip("/")
     return asked.netloc == own.netloc and place.startswith(f"/{prefix}/" if prefix else "/")
-
-
-def _folder(url: str) -> str:
-    """Return the folder of a file store, as its backend reads it from the URL."""
-    rest = unquote(url.partition(":")[2])
-    if not rest.startswith("//"):
-        return rest
-    host, _, path = rest[2:].partition("/")
-    return f"{host}/{path}" if host.startswith(".") else f"/{path}"
 
 
 async def _absolute(path: str) -> str:

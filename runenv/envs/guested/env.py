@@ -318,7 +318,7 @@ class GuestedEnv(Life):
             max_matches=max_matches,
             files_only=files_only,
         )
-        return await self._search(command, path, timeout, searches.grep_result)
+        return await self._search(command, path, timeout, partial(searches.grep_result, path=path))
 
     async def glob(
         self,
@@ -336,13 +336,13 @@ class GuestedEnv(Life):
     # -- inside
 
     async def _search(
-        self, command: Sequence[str | bytes], path: str, timeout: float, read: Callable[[ExecResult, str], Found]
+        self, command: Sequence[str | bytes], path: str, timeout: float, read: Callable[[ExecResult], Found]
     ) -> Found:
         link = await self._ready()
         done = await self.exec(command, timeout=timeout, max_output_bytes=searches.MAX_OUTPUT_BYTES)
         searches.check_result(done, path)
         with self._distrust(link):
-            return read(done, path)
+            return read(done)
 
     async def _ask(self, verb: Verb, fields: Request) -> Fields:
         link = await self._ready()

@@ -103,8 +103,8 @@ class _Reader:
     """The last thing read can be repeated."""
     runs: list[str] = field(default_factory=lambda: [""])
     """Texts that every match holds."""
-    chars: int = 0
-    """Whether the last thing read is a character at the end of the last run, 1 or 0."""
+    ends_in_char: bool = False
+    """The last thing read is the character at the end of the last run."""
     alternatives: bool = False
 
     def needed(self) -> str:
@@ -129,7 +129,7 @@ class _Reader:
             elif char in "^$":
                 self.out.append(char)
                 self.repeatable = False
-                self.chars = 0
+                self.ends_in_char = False
             else:
                 self._char(char)
         if self.depth:
@@ -142,7 +142,7 @@ class _Reader:
         self.repeatable = True
         if not self.depth:
             self.runs[-1] += char
-            self.chars = 1
+            self.ends_in_char = True
 
     def _other(self, text: str) -> None:
         self.out.append(text)
@@ -151,7 +151,7 @@ class _Reader:
 
     def _end_run(self) -> None:
         self.runs.append("")
-        self.chars = 0
+        self.ends_in_char = False
 
     def _escape(self) -> None:
         char = self._next("a pattern cannot end with '\\'")
@@ -160,7 +160,7 @@ class _Reader:
         elif char in "bB<>":
             self.out.append("\\" + char)
             self.repeatable = False
-            self.chars = 0
+            self.ends_in_char = False
         elif char == "A":
             self.out.append("^")
             self.repeatable = False
@@ -207,7 +207,7 @@ class _Reader:
             )
         self.out.append(text)
         self.repeatable = False
-        if self.chars and can_be_none:
+        if self.ends_in_char and can_be_none:
             self.runs[-1] = self.runs[-1][:-1]
         self._end_run()
         if self.pattern[self.at : self.at + 1] == "?":  # lazy: the same lines match

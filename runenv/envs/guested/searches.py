@@ -135,8 +135,8 @@ def grep_result(result: ExecResult, path: str) -> GrepResult:
     return GrepResult(tuple(lines), tuple(files), searched, binary, unreadable, complete, result.timed_out)
 
 
-def glob_result(result: ExecResult, path: str) -> GlobResult:
-    """Return what a search for names found in `path`.
+def glob_result(result: ExecResult) -> GlobResult:
+    """Return what a search for names found.
 
     Raises:
         FrameError: this is not what the guest prints.
@@ -145,7 +145,7 @@ def glob_result(result: ExecResult, path: str) -> GlobResult:
     summary: list[bytes] = []
     for kind, values in _records(result):
         if kind == b"P":
-            files.append(FoundFile(os.fsdecode(values[0]) or path, _number(values[1]), float(_number(values[2]))))
+            files.append(FoundFile(os.fsdecode(values[0]), _number(values[1]), float(_number(values[2]))))
         elif kind == b"S":
             summary = values
         else:
@@ -168,10 +168,10 @@ def _records(result: ExecResult) -> Iterator[tuple[bytes, list[bytes]]]:
         count = _VALUES.get(kind)
         if count is None:
             raise FrameError(f"a search that printed {kind[:20]!r}")
-        if at + count >= len(values) - 1 and not result.timed_out and at + count != len(values) - 2:
-            raise FrameError("a search that printed half of a result")
         if at + count > len(values) - 2:
-            return
+            if result.timed_out:
+                return
+            raise FrameError("a search that printed half of a result")
         yield kind, values[at + 1 : at + 1 + count]
         at += 1 + count
     if not result.timed_out and (len(values) < 2 or values[-1]):  # noqa: PLR2004 - a record and what follows it
