@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +24,32 @@ if TYPE_CHECKING:
     from tests.artifacts.servers import S3Server
 
 pytestmark = pytest.mark.anyio
+
+ENDS_EARLY = """
+import asyncio, sys, time
+import obstore
+from obstore.store import MemoryStore
+import runenv.artifacts.backends.bucket
+
+class Slow:
+    def __del__(self, sleep=time.sleep):
+        sleep(1)
+
+async def main():
+    loop = asyncio.get_running_loop()
+    wake = loop._write_to_self
+
+    def wake_and_linger():
+        wake()
+        time.sleep(0.3)
+
+    loop._write_to_self = wake_and_linger
+    await obstore.put_async(MemoryStore(), "key", b"")
+
+sys.slow = Slow()  # goes when the interpreter has nearly ended
+asyncio.run(main())
+"""
+"""A program that ends while a thread of obstore, which has woken it, is not back from there."""
 
 RUN = "run-1"
 DAY = 24 * 3600.0
@@ -254,3 +282,9 @@ def test_every_service_takes_what_it_knows(url: str, options: dict[str, str]) ->
     """Nothing is reached before the store is entered."""
     store = ArtifactStore.open(url, options=options)
     assert repr(store) == f"ArtifactStore({url!r})"
+
+
+def test_a_program_may_end_as_soon_as_its_last_request_is_answered() -> None:
+    """The interpreter would end under a thread of obstore, which aborts the process."""
+    done = subprocess.run([sys.executable, "-c", ENDS_EARLY], capture_output=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")

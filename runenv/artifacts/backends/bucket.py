@@ -3,13 +3,21 @@
 Retries since 2026-11-28: obstore's own, which knows which requests may be sent twice, bounded by `_RETRIES`; and above
 them tenacity for a part of a download that breaks off in the middle, which obstore gives up. Errors become one sentence
 without what obstore tells beside it: that holds URLs, and with them a signature where a service puts it there.
+
+Before Python 3.14 a thread that wants the interpreter back while that ends is unwound, which a thread of Rust does not
+survive: the process aborts. obstore's threads are there when they wake the event loop, and a program may end at that
+(2026-11-28: one in eight runs of a short command that failed, on a busy machine). So its end waits for them.
+
 Above is `objects.py`, which knows what the objects are.
 """
 
 from __future__ import annotations
 
 import asyncio
+import atexit
 import re
+import sys
+import time
 from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -33,6 +41,7 @@ from runenv.errors import ConfigError, StoreError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
+    from types import FrameType
 
     from obstore import Bytes, BytesStream, GetResult, ObjectMeta
 
@@ -56,6 +65,9 @@ _RETRIES: Final[Any] = {
     "backoff": {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=3), "base": 2},
 }
 """How often, how long and how densely obstore repeats a request that failed for now."""
+
+_END_SECONDS: Final = 5.0
+"""How long the end of the interpreter waits for the threads of obstore, which need microseconds."""
 
 _STORES: Final[Mapping[str, Any]] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
 _STATUS: Final = re.compile(r"status code: (\d{3})")
@@ -309,6 +321,25 @@ class Download:
 
 class _StoppedError(Exception):
     """Nobody wants the upload any more."""
+
+
+def _let_threads_leave() -> None:
+    """Wait while a thread wakes an event loop."""
+    deadline = time.monotonic() + _END_SECONDS
+    while time.monotonic() < deadline and any(map(_wakes_loop, sys._current_frames().values())):  # noqa: SLF001 - documented
+        time.sleep(0.001)
+
+
+def _wakes_loop(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code is asyncio.BaseEventLoop.call_soon_threadsafe.__code__:
+            return True
+        frame = frame.f_back
+    return False
+
+
+if sys.version_info < (3, 14):
+    atexit.register(_let_threads_leave)
 
 
 def _may_pass(error: BaseException) -> bool:
