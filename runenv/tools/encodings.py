@@ -17,7 +17,7 @@ from typing import Final
 
 from runenv.artifacts.media import HEAD_BYTES
 
-__all__ = ("Encoding", "LineEnds", "detect", "is_legacy_text", "line_ends")
+__all__ = ("Detector", "Encoding", "LineEnds", "detect", "is_legacy_text", "line_ends")
 
 SAMPLE_BYTES: Final = 64 * 1024
 """Bounds the lines that a guess is made from."""
@@ -97,25 +97,50 @@ class LineEnds:
         return "mixed line ends (CRLF and LF)" if self.lf else "CRLF line ends"
 
 
-def detect(data: bytes, *, is_whole: bool) -> Encoding:
-    """Say how a text is encoded.
+class Detector:
+    """Learns how a text is encoded from its bytes as they pass; holds some lines of it."""
 
-    Args:
-        data: the file, or its first bytes; not binary.
-        is_whole: it is all of the file.
-    """
-    for mark, codec, label in _MARKS:
-        if data.startswith(mark):
-            return Encoding(codec, mark, label, "surrogateescape" if codec == "utf-8" else "strict")
-    if 0 in data[:HEAD_BYTES]:  # a text with zeros: UTF-16 without a mark
-        codec = "utf-16-be" if data[0] == 0 else "utf-16-le"
-        return Encoding(codec, b"", f"{codec.upper()}, by its zeros", "strict")
-    try:
-        codecs.utf_8_decode(data, "strict", is_whole)
-    except UnicodeDecodeError:
-        sample = _sample(data)
+    def __init__(self) -> None:
+        self._head = b""
+        self._is_utf8 = True
+        self._utf8 = codecs.getincrementaldecoder("utf-8")("strict")
+        self._sample = _Sample()
+
+    def add(self, data: bytes, *, final: bool = False) -> None:
+        """Take the next bytes of the text, which is not binary.
+
+        Args:
+            data: any number of them.
+            final: these are the last ones; without it the text may go on.
+        """
+        if len(self._head) < HEAD_BYTES:
+            self._head += data[: HEAD_BYTES - len(self._head)]
+        if self._is_utf8:
+            try:
+                self._utf8.decode(data, final)
+            except UnicodeDecodeError:
+                self._is_utf8 = False
+        self._sample.add(data)
+
+    def encoding(self) -> Encoding:
+        """Say how what was taken is encoded."""
+        for mark, codec, label in _MARKS:
+            if self._head.startswith(mark):
+                return Encoding(codec, mark, label, "surrogateescape" if codec == "utf-8" else "strict")
+        if 0 in self._head:  # a text with zeros: UTF-16 without a mark
+            codec = "utf-16-be" if self._head[0] == 0 else "utf-16-le"
+            return Encoding(codec, b"", f"{codec.upper()}, by its zeros", "strict")
+        if self._is_utf8:
+            return Encoding()
+        sample = self._sample.lines()
         return Encoding(label="UTF-8 with damaged characters") if _is_damaged_utf8(sample) else _legacy(sample)
-    return Encoding()
+
+
+def detect(data: bytes) -> Encoding:
+    """Say how a text is encoded that is not binary."""
+    detector = Detector()
+    detector.add(data, final=True)
+    return detector.encoding()
 
 
 def is_legacy_text(head: bytes) -> bool:
@@ -132,17 +157,39 @@ def line_ends(text: str) -> LineEnds:
     return LineEnds(crlf, text.count("\n") - crlf)
 
 
+class _Sample:
+    """The lines of a text with bytes beyond ASCII, the first of them that fit."""
+
+    def __init__(self) -> None:
+        self._lines: list[bytes] = []
+        self._size = 0
+        self._last = b""
+
+    def add(self, data: bytes) -> None:
+        if self._size >= SAMPLE_BYTES:
+            return
+        *lines, self._last = (self._last + data).split(b"\n")
+        if len(self._last) > SAMPLE_BYTES:
+            lines.append(self._last)
+            self._last = b""
+        for line in lines:
+            self._take(line)
+
+    def lines(self) -> bytes:
+        """Return them; nothing can be added any more."""
+        self._take(self._last)
+        return b"\n".join(self._lines)
+
+    def _take(self, line: bytes) -> None:
+        if self._size < SAMPLE_BYTES and not line.isascii():
+            self._lines.append(line[: SAMPLE_BYTES - self._size])
+            self._size += len(self._lines[-1])
+
+
 def _sample(data: bytes) -> bytes:
-    """Return the lines with bytes beyond ASCII, the first of them that fit."""
-    lines: list[bytes] = []
-    size = 0
-    for line in data.split(b"\n"):
-        if not line.isascii():
-            lines.append(line[: SAMPLE_BYTES - size])
-            size += len(lines[-1])
-            if size >= SAMPLE_BYTES:
-                break
-    return b"\n".join(lines)
+    sample = _Sample()
+    sample.add(data)
+    return sample.lines()
 
 
 def _is_damaged_utf8(sample: bytes) -> bool:

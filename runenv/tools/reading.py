@@ -1,8 +1,8 @@
 """The `file_read` tool: what a file is, by its first bytes, and whatever shows files of that kind.
 
 Text is shown here, as numbered lines; `text.py` finds them, `encodings.py` says what their characters are. Images,
-PDFs, notebooks, archives and all else have modules of their own. Files up to 10 MiB are read whole, so that the hash of
-what a model has read is known when it edits; of larger ones only what is shown is kept.
+PDFs, notebooks, archives and all else have modules of their own. Text is streamed: a file beyond its first 64 KiB
+passes once for its hash and its encoding, unless it is longer than 10 MiB, and then as far as lines are shown of it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import codecs
 import posixpath
 import shlex
 import stat
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Literal
 
 from runenv.artifacts.extensions import EXTENSIONS
@@ -22,7 +23,17 @@ from runenv.tools.encodings import detect, is_legacy_text, line_ends
 from runenv.tools.images import image_type, prepare
 from runenv.tools.opened import HEAD_BYTES, Opened, count, short
 from runenv.tools.schema import Arguments, EnvPath
-from runenv.tools.seen import WHOLE_BYTES, digest, remember, remember_large, seen_key
+from runenv.tools.seen import (
+    WHOLE_BYTES,
+    Survey,
+    at_first_sight,
+    digest,
+    forget,
+    remember,
+    remember_state,
+    seen_key,
+    survey,
+)
 from runenv.tools.text import ANSWER_CHARS, LINES, Position, Texts, in_memory, visible
 from runenv.tools.tool import make_tool
 
@@ -92,29 +103,24 @@ class _Reader:
             raise ToolError(f"{path!r} is {special}, not a file, and is not read: reading it could wait for ever.")
         file = await self._open(path, info)
         if file is None:
-            await remember(context, path, b"")
+            remember(context, path, await digest(b""))
             return f"[{short(path)} is empty: 0 bytes]"
-        if file.is_whole:
-            await remember(context, path, file.head)
-        else:
-            remember_large(context, path, info)
+        remember_state(context, path, info)
         return await self._show(file, info, asked)
 
     async def _open(self, path: str, info: FileInfo) -> Opened | None:
-        """Read the first bytes of a file, or all of it; None when there are none."""
-        context = self._context
-        length = WHOLE_BYTES + 1 if info.size <= WHOLE_BYTES else HEAD_BYTES
-        data = await context.env.read(path, length=length)
+        """Read the first bytes of a file; None when there are none."""
+        data = await self._context.env.read(path, length=HEAD_BYTES + 1)
         if not data:
             return None
-        is_whole = info.size <= WHOLE_BYTES and len(data) <= WHOLE_BYTES
+        is_whole = len(data) <= HEAD_BYTES
         size = len(data) if is_whole else max(info.size, len(data))
         name = posixpath.basename(path.rstrip("/"))
         head = data[:SNIFFED_BYTES]
         kind = image_type(head) or media_type(head, None, name)
         if kind == _UNKNOWN and is_legacy_text(head):
             kind = "text/plain"
-        return Opened(context, path, name, size, essence(kind) or kind, data, is_whole)
+        return Opened(self._context, path, name, size, essence(kind) or kind, data[:HEAD_BYTES], is_whole)
 
     async def _show(self, file: Opened, info: FileInfo, asked: FileRead) -> Returned:
         kind, as_image = file.kind, asked.show_as == "image"
@@ -129,33 +135,53 @@ class _Reader:
         if is_text(kind):
             if as_image:
                 raise ToolError(f"{file.path!r} is text ({kind}): it is shown as text only.")
-            if kind == _NOTEBOOK and file.is_whole and asked.show_as == "auto":
-                notebook = await notebooks.render(file.head)
+            if kind == _NOTEBOOK and file.size <= WHOLE_BYTES and asked.show_as == "auto":
+                data = await file.whole(WHOLE_BYTES)
+                notebook = await notebooks.render(data)
                 if notebook is not None:
-                    return await self._notebook(file, notebook, asked)
+                    return await self._notebook(file, await digest(data), notebook, asked)
             return await self._text(file, info, asked)
         if archives.is_archive(kind):
             return await archives.show(file)
         return documents.show(file)
 
     async def _text(self, file: Opened, info: FileInfo, asked: FileRead) -> str:
-        encoding = detect(file.head, is_whole=file.is_whole)
-        opener: Opener
-        key: Hashable
+        context, path = self._context, file.path
+        opener: Opener = _opener(context, path)
         if file.is_whole:
-            key, opener = await digest(file.head), in_memory(file.head)
+            found, opener = (
+                Survey(await digest(file.head), file.size, file.head, detect(file.head)),
+                in_memory(file.head),
+            )
+        elif info.size <= WHOLE_BYTES:
+            found = await survey(context.env, path)
+            file = replace(file, size=max(file.size, found.size))
         else:
-            key = (seen_key(self._context, file.path), info.size, info.mtime)
-            opener = _opener(self._context, file.path)
-        shown = await self._window(key, opener, encoding.codec, asked, bounded=not file.is_whole)
-        head = codecs.getincrementaldecoder(encoding.codec)("replace").decode(file.head[:HEAD_BYTES])
-        notes = [note for note in (encoding.label, line_ends(head).label, _lie(file)) if note]
+            found = at_first_sight(file.head, file.size)
+        key = (seen_key(context, path), found.sha256, info.size, info.mtime)
+        codec = found.encoding.codec
+        shown = await self._window(key, opener, codec, asked, bounded=found.sha256 is None)
+        head = codecs.getincrementaldecoder(codec)("replace").decode(found.head)
+        notes = [note for note in (found.encoding.label, line_ends(head).label, _lie(file)) if note]
+        if found.sha256 is not None:
+            if file.is_whole or await self._is_as(path, info):
+                remember(context, path, found.sha256)
+            else:
+                forget(context, path)
+                notes.append("it changed while it was read: read it again")
         return _answer(file, shown, asked, notes)
 
-    async def _notebook(self, file: Opened, notebook: notebooks.Notebook, asked: FileRead) -> Returned:
+    async def _is_as(self, path: str, before: FileInfo) -> bool:
+        try:
+            now = await self._context.env.stat(path)
+        except FileNotFoundError:
+            return False
+        return (now.size, now.mtime) == (before.size, before.mtime)
+
+    async def _notebook(self, file: Opened, sha256: str, notebook: notebooks.Notebook, asked: FileRead) -> Returned:
+        remember(self._context, file.path, sha256)
         data = notebook.text.encode("utf-8", "backslashreplace")
-        key = ("notebook", await digest(file.head))
-        shown = await self._window(key, in_memory(data), "utf-8", asked, bounded=False)
+        shown = await self._window(("notebook", sha256), in_memory(data), "utf-8", asked, bounded=False)
         text = _answer(file, shown, asked, [f"notebook with {count(notebook.cells, 'cell')}"])
         return await notebooks.with_images(text, notebook, shown, self._context)
 

@@ -1,27 +1,93 @@
 """What the model knows of the files of an env: the hash of what it last read or wrote there. `Context.seen` holds it.
 
-`file_edit` and `file_write` refuse to replace what the model does not know. A file too large to be read whole for its
-hash is known by its size and time instead.
+`file_edit` and `file_write` refuse to replace what the model does not know. A file that is no text, or too large to be
+read to its end for its hash, is known by its size and time instead. `survey` reads a text once, in flat memory, for all
+that has to be known of it before it is shown or replaced.
 """
 
 from __future__ import annotations
 
 import hashlib
 import posixpath
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from anyio import to_thread
 
+from runenv.tools.encodings import Detector, Encoding
+from runenv.tools.opened import HEAD_BYTES
+
 if TYPE_CHECKING:
+    from runenv.env import RunEnv
     from runenv.tools.tool import Context
     from runenv.types import FileInfo
 
-__all__ = ("WHOLE_BYTES", "digest", "knows", "remember", "remember_large", "seen_key")
+__all__ = (
+    "WHOLE_BYTES",
+    "Survey",
+    "at_first_sight",
+    "digest",
+    "forget",
+    "knows",
+    "remember",
+    "remember_state",
+    "seen_key",
+    "survey",
+)
 
 WHOLE_BYTES: Final = 10 * 1024 * 1024
-"""Files up to this size are read whole: they can be edited, and all of them is known."""
+"""Files up to this size are read to their end: they can be edited, and all of them is known."""
 HASHED_INLINE_BYTES: Final = 512 * 1024
 """What is hashed on the event loop; more of it goes to a thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What one pass over a file tells.
+
+    Attributes:
+        sha256: of all of it, in hexadecimal digits; None when it has more than `WHOLE_BYTES`.
+        size: bytes that were read.
+        head: its first `HEAD_BYTES`.
+        encoding: how it is encoded, if it is a text.
+    """
+
+    sha256: str | None
+    size: int
+    head: bytes
+    encoding: Encoding
+
+
+async def survey(env: RunEnv, path: str) -> Survey:
+    """Read a file to its end, or to `WHOLE_BYTES`, and keep only its head.
+
+    Raises:
+        OSError, EnvError: as `RunEnv.open_read`.
+    """
+    hashed, detector, head, size = hashlib.sha256(), Detector(), b"", 0
+    async with env.open_read(path) as chunks:
+        async for chunk in chunks:
+            size += len(chunk)
+            if len(head) < HEAD_BYTES:
+                head += chunk[: HEAD_BYTES - len(head)]
+            detector.add(chunk)
+            if size > WHOLE_BYTES:
+                return Survey(None, size, head, detector.encoding())
+            hashed.update(chunk)
+    detector.add(b"", final=True)
+    return Survey(hashed.hexdigest(), size, head, detector.encoding())
+
+
+def at_first_sight(head: bytes, size: int) -> Survey:
+    """Say of a longer file what its first bytes tell.
+
+    Args:
+        head: those bytes.
+        size: of the file.
+    """
+    detector = Detector()
+    detector.add(head)
+    return Survey(None, size, head, detector.encoding())
 
 
 def seen_key(context: Context, path: str) -> str:
@@ -36,34 +102,35 @@ async def digest(data: bytes) -> str:
     return await to_thread.run_sync(lambda: hashlib.sha256(data).hexdigest())
 
 
-async def remember(context: Context, path: str, data: bytes) -> str:
-    """Note that the model knows all that is in a file, and return the hash of it."""
-    known = await digest(data)
-    context.seen[seen_key(context, path)] = known
-    return known
+def remember(context: Context, path: str, sha256: str) -> None:
+    """Note that the model knows what is in a file, by the hash of it."""
+    context.seen[seen_key(context, path)] = sha256
 
 
-def remember_large(context: Context, path: str, info: FileInfo) -> None:
-    """Note that the model has looked at a file that is too large to be hashed."""
+def remember_state(context: Context, path: str, info: FileInfo) -> None:
+    """Note that the model has looked at a file of which there is no hash."""
     context.seen[seen_key(context, path)] = _state(info)
 
 
-async def knows(context: Context, path: str, info: FileInfo, data: bytes | None) -> bool | None:
+def forget(context: Context, path: str) -> None:
+    """Note that the model does not know what is in a file."""
+    context.seen.pop(seen_key(context, path), None)
+
+
+def knows(context: Context, path: str, info: FileInfo, sha256: str | None) -> bool | None:
     """Say whether a file is what the model knows of it.
 
     Args:
         context: of the toolset.
         path: of the file.
         info: what it is now.
-        data: its content now; None for a file that is too large.
+        sha256: of its content now; None for a file of which there is no hash.
 
     Returns:
         None when the model knows nothing of it.
     """
     known = context.seen.get(seen_key(context, path))
-    if known is None:
-        return None
-    return known == _state(info) or (data is not None and known == await digest(data))
+    return None if known is None else known in {_state(info), sha256}
 
 
 def _state(info: FileInfo) -> str:

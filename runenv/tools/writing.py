@@ -5,6 +5,8 @@ exists and was not read (as most coding agents have it), both refuse one that ha
 needs no reading before it: a text that is there exactly once shows that the model knows the place, from a search
 perhaps. Decided on 2026-11-28.
 
+Only an edit holds a file, of at most 10 MiB: the text may stand at any place of it, and all of it is written anew.
+
 Calls for the same file wait for one another. What a command changes between the look and the write is lost: there is
 no verb that writes only what is still as it was.
 """
@@ -12,6 +14,7 @@ no verb that writes only what is still as it was.
 from __future__ import annotations
 
 import asyncio
+import codecs
 import stat
 from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
@@ -25,7 +28,7 @@ from runenv.tools.encodings import Encoding, detect, is_legacy_text, line_ends
 from runenv.tools.opened import count, short
 from runenv.tools.replacing import replace_text
 from runenv.tools.schema import Arguments, EnvPath
-from runenv.tools.seen import WHOLE_BYTES, knows, remember, seen_key
+from runenv.tools.seen import WHOLE_BYTES, Survey, at_first_sight, digest, knows, remember, seen_key, survey
 from runenv.tools.tool import make_tool
 
 if TYPE_CHECKING:
@@ -108,27 +111,30 @@ class _Writer:
         async with _lock(context, path):
             before = await self._replaced(path)
             await context.env.write(path, data)
-            await remember(context, path, data)
+            remember(context, path, await digest(data))
         said = f"{'Wrote' if before is None else 'Replaced'} {short(path)}: {_counted(data, asked.content)}."
         return f"{said}{_changes(before, asked.content)}"
 
-    async def _replaced(self, path: str) -> bytes | None:
-        """Return what is in a file that is to be replaced, as far as it is looked at; None when it is new.
+    async def _replaced(self, path: str) -> Survey | None:
+        """Return what there is to know of a file that is to be replaced; None when it is new.
 
         Raises:
             ToolError: the model does not know what it would replace.
         """
+        context = self._context
         try:
-            info, data = await self._look(path)
+            info = await self._stat(path)
+            is_long = info.size > WHOLE_BYTES
+            before = at_first_sight(b"", info.size) if is_long else await survey(context.env, path)
         except FileNotFoundError:
             return None
-        known = await knows(self._context, path, info, data)
-        read = self._context.hint("file_read", "Read it with file_read first, then write it again.")
-        if known is None and data != b"":
+        known = knows(context, path, info, before.sha256)
+        read = context.hint("file_read", "Read it with file_read first, then write it again.")
+        if known is None and before.size:
             raise ToolError(f"{short(path)} exists already and was not read. Nothing was written.{read}")
         if known is False:
             raise ToolError(f"{short(path)} has changed since it was last read or written. Nothing was written.{read}")
-        return data or b""
+        return before
 
     async def edit(self, asked: FileEdit) -> str:
         context = self._context
@@ -136,13 +142,14 @@ class _Writer:
         for name, text in (("old", asked.old), ("new", asked.new)):
             _encoded(text, Encoding(errors="strict"), name)
         async with _lock(context, path):
-            info, data = await self._look(path)
-            if data is None:
+            info = await self._stat(path)
+            data = await context.env.read(path, length=WHOLE_BYTES + 1) if info.size <= WHOLE_BYTES else None
+            if data is None or len(data) > WHOLE_BYTES:
                 raise ToolError(
                     f"{short(path)} has {info.size:,} bytes, more than the {WHOLE_BYTES:,} that can be edited here."
                     + context.hint("exec", "Change it with exec, for example with sed or a short program.")
                 )
-            if await knows(context, path, info, data) is False:
+            if knows(context, path, info, await digest(data)) is False:
                 raise ToolError(
                     f"{short(path)} has changed since it was last read or written. Nothing was changed."
                     + context.hint("file_read", "Read it again with file_read, then edit what is there now.")
@@ -156,21 +163,16 @@ class _Writer:
             edited = await _replace(text, asked)
             new = _encoded(edited.text, encoding, "new", path)
             await context.env.write(path, new)
-            await remember(context, path, new)
+            remember(context, path, await digest(new))
         many = f"{edited.places:,} places, the first" if edited.places > 1 else "the text"
         return f"Replaced {many} in line {edited.line:,} of {short(path)}. It reads now:\n{edited.excerpt}"
 
-    async def _look(self, path: str) -> tuple[FileInfo, bytes | None]:
-        """Return what a file is and holds; None for its content when it is too large."""
-        env = self._context.env
-        info = await env.stat(path)
+    async def _stat(self, path: str) -> FileInfo:
+        info = await self._context.env.stat(path)
         if not info.is_file and not info.is_dir:
             kind = "a FIFO" if stat.S_ISFIFO(info.mode) else "a device or a socket"
             raise ToolError(f"{short(path)} is {kind}, not a file. Use another path.")
-        if info.size > WHOLE_BYTES:
-            return info, None
-        data = await env.read(path, length=WHOLE_BYTES + 1)
-        return info, data if len(data) <= WHOLE_BYTES else None
+        return info
 
 
 def _lock(context: Context, path: str) -> asyncio.Lock:
@@ -185,7 +187,7 @@ def _text(path: str, data: bytes, context: Context) -> tuple[Encoding, str]:
     if not is_text(kind) and not (kind == _UNKNOWN and is_legacy_text(head)):
         use = context.hint("exec", "Change it with exec, with a program that knows its format.")
         raise ToolError(f"{short(path)} is binary ({kind}), not text, and cannot be edited here.{use}")
-    encoding = detect(data, is_whole=True)
+    encoding = detect(data)
     try:
         return encoding, encoding.decode(data)
     except UnicodeError:  # a guess that does not hold for all of it; in Latin-1 every byte is a character
@@ -219,12 +221,13 @@ def _counted(data: bytes, text: str) -> str:
     return f"{count(len(data), 'byte')}, {count(lines, 'line')}"
 
 
-def _changes(before: bytes | None, content: str) -> str:
+def _changes(before: Survey | None, content: str) -> str:
     """Say that a file that was replaced had another encoding or other line ends; it keeps neither."""
-    if not before:
+    if before is None:
         return ""
-    encoding = detect(before, is_whole=True)
+    encoding = before.encoding
     old = [label for label in (encoding.label,) if label]
-    if (ends := line_ends(before.decode(encoding.codec, "replace")).label) and "\r\n" not in content:
+    head = codecs.getincrementaldecoder(encoding.codec)("replace").decode(before.head)
+    if (ends := line_ends(head).label) and "\r\n" not in content:
         old.append(ends)
     return f" Before it had {' and '.join(old)}; now it is UTF-8 with the line ends that you wrote." if old else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from runenv.config import DockerConfig, LocalConfig
 from runenv.envs import open_env
 from runenv.testing.fixtures import need_engine
+from runenv.testing.scripted import ScriptedEnv
 from runenv.tools import text
 from runenv.tools.encodings import detect
 from runenv.tools.seen import WHOLE_BYTES
@@ -22,7 +24,7 @@ from tests.tools.images import FOLDER, NAMES, words
 from tests.tools.images import seen as vendor_sees
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncGenerator, AsyncIterator
 
     from runenv.env import RunEnv
     from runenv.types import ToolResult
@@ -314,14 +316,21 @@ async def test_every_image_goes_the_way_of_images(name: str) -> None:
     assert "".join(words(answer.parts)) or vendor_sees(answer.parts) is not None
 
 
+def lengths(files: Files) -> list[int]:
+    """How much was asked for at once, each time."""
+    asked = [call.arguments["length"] for call in files.calls if call.verb == "read"]
+    return [length for length in asked if isinstance(length, int)]
+
+
 async def test_an_image_that_is_too_large_is_refused_unread() -> None:
     """T3: a bounded read."""
     async with scripted({"x.png": b"\x89PNG\r\n\x1a\n" + bytes(65 * 1024 * 1024)}) as files:
         answer = await files.read("x.png")
-        reads = [call.arguments["length"] for call in files.calls if call.verb == "read"]
+        reads = lengths(files)
     assert answer.is_error
     assert "more than" in answer.text
-    assert reads == [64 * 1024]
+    assert len(reads) == 1
+    assert reads[0] <= 128 * 1024
 
 
 async def test_what_does_not_fit_the_kind_is_refused() -> None:
@@ -364,6 +373,48 @@ async def test_an_endless_line_is_broken_off(monkeypatch: pytest.MonkeyPatch) ->
     assert rest_of_line(answer)["offset"] == 2
 
 
+async def test_a_text_is_streamed() -> None:
+    """T2: no more than its first bytes is asked for at once, and its last line is found."""
+    async with scripted({"x": "1234567\n" * 500_000}) as files:
+        answer = await files.read("x", offset=500_000)
+        reads = lengths(files)
+    assert body(answer) == {500_000: "1234567"}
+    assert reads
+    assert max(reads) <= 128 * 1024
+
+
+async def test_an_encoding_shows_late() -> None:
+    """T2: what is no UTF-8 a long way behind the first bytes is not damage."""
+    data = b"plain\n" * 100_000 + "caf\xe9 cr\xe8me\n".encode("latin-1") * 3
+    async with scripted({"x": data}) as files:
+        answer = await files.read("x", offset=100_001)
+    assert body(answer)[100_002] == "caf\xe9 cr\xe8me"
+    assert "Latin-1" in answer.text
+
+
+class Log(ScriptedEnv):
+    """An env in which a file grows whenever it is read."""
+
+    @asynccontextmanager
+    async def open_read(
+        self, path: str, *, offset: int = 0, length: int | None = None
+    ) -> AsyncGenerator[AsyncIterator[bytes]]:
+        await self.write(path, b"one more\n", append=True)
+        async with super().open_read(path, offset=offset, length=length) as chunks:
+            yield chunks
+
+
+async def test_a_file_that_changes_meanwhile_is_not_known() -> None:
+    """T5: what was shown may be no state that it ever had, so no edit is based on it."""
+    async with Log(files={"x": "line\n" * 50_000}) as env:
+        files = Files(env)
+        answer, written = await files.read("x"), await files.write("x", "new")
+    assert "changed while it was read" in answer.text
+    assert body(answer)[1] == "line"
+    assert written.is_error
+    assert "was not read" in written.text
+
+
 @settings(deadline=None, max_examples=40)
 @given(st.binary(max_size=300))
 async def test_any_bytes_get_an_answer(data: bytes) -> None:
@@ -377,7 +428,7 @@ async def test_any_bytes_get_an_answer(data: bytes) -> None:
 @given(st.binary(max_size=300))
 def test_a_guessed_encoding_gives_the_same_bytes_again(data: bytes) -> None:
     """T5: or says that it cannot."""
-    encoding = detect(data, is_whole=True)
+    encoding = detect(data)
     try:
         decoded = encoding.decode(data)
     except UnicodeError:
