@@ -19,7 +19,6 @@ from runenv.artifacts.references import resolve
 from runenv.artifacts.retrieval import DEFAULT_CONTEXT, DEFAULT_LIMIT
 from runenv.env import TreeStreams
 from runenv.errors import ConfigError, ToolError
-from runenv.tools.images import prepare
 from runenv.tools.schema import Arguments, EnvPath
 from runenv.tools.tool import make_tool
 from runenv.types import ImagePart, TextPart, ToolResult
@@ -205,7 +204,7 @@ def make_artifact_read(context: Context) -> Tool:
     async def shown(image: ImagePart) -> tuple[Part, ...]:
         """Let no image reach a model that was not decoded."""
         name = (await store.stat(image.handle, scope=scope)).name if image.handle else "image"
-        made = await prepare(image.data, name=name, limits=context.image_limits, workers=context.workers)
+        made = await context.shown(image.data, name)
         return tuple(replace(one, handle=image.handle) if isinstance(one, ImagePart) else one for one in made)
 
     description = (

@@ -10,12 +10,13 @@ import difflib
 import posixpath
 from typing import TYPE_CHECKING, Final
 
-from runenv.errors import ArtifactError, ArtifactMissingError, EnvError, LimitError, StoreError
+from runenv.errors import ArtifactError, ArtifactMissingError, EnvError, LimitError, StoreError, ToolError
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from runenv.env import RunEnv
+    from runenv.tools.paths import PathRules
 
 __all__ = ("explain", "similar")
 
@@ -26,18 +27,21 @@ _LOOKED_AT: Final = 10_000
 _CLOSE: Final = 0.6
 
 
-async def explain(error: OSError | LimitError | ArtifactError, env: RunEnv, *, tools: Collection[str]) -> str:
+async def explain(
+    error: OSError | LimitError | ArtifactError, env: RunEnv, *, tools: Collection[str], paths: PathRules
+) -> str:
     """Say in a text for the model what an error means to it.
 
     Args:
         error: what was raised.
         env: where it happened, to look for names that were perhaps meant.
         tools: names of the tools that the model has.
+        paths: which names it may learn.
     """
     if isinstance(error, OSError) and not isinstance(error, ArtifactError):
         path = _text(error.filename)
         if isinstance(error, FileNotFoundError) and path is not None:
-            return await _not_found(env, path)
+            return await _not_found(env, path, paths)
         return _sentence(error) if path is None else _of_path(error, path, env, tools)
     if isinstance(error, StoreError):
         return (
@@ -48,12 +52,13 @@ async def explain(error: OSError | LimitError | ArtifactError, env: RunEnv, *, t
     return f"{_sentence(error)}{see if isinstance(error, ArtifactMissingError) else ''}"
 
 
-async def similar(env: RunEnv, path: str) -> list[str]:
-    """Return paths that may have been meant by one that is not there, the nearest first; at most 5."""
+async def similar(env: RunEnv, path: str, paths: PathRules) -> list[str]:
+    """Return allowed paths that may have been meant by one that is not there, the nearest first; at most 5."""
     folder, name = posixpath.split(path.rstrip("/"))
     try:
-        names = [entry.path for entry in (await env.list(folder or "."))[:_LOOKED_AT]]
-    except (OSError, LimitError, EnvError):
+        is_allowed = await paths.filter(env, folder or ".")
+        names = [entry.path for entry in (await env.list(folder or "."))[:_LOOKED_AT] if is_allowed(entry.path)]
+    except (OSError, LimitError, EnvError, ToolError):
         return []
     stem = posixpath.splitext(name)[0].lower()
     same = [one for one in names if one.lower() == name.lower()]
@@ -66,9 +71,9 @@ async def similar(env: RunEnv, path: str) -> list[str]:
     return [posixpath.join(folder, one) for one in found]
 
 
-async def _not_found(env: RunEnv, path: str) -> str:
+async def _not_found(env: RunEnv, path: str, paths: PathRules) -> str:
     """Name what is near, or the first folder on the way that is not there."""
-    near = await similar(env, path)
+    near = await similar(env, path, paths)
     if near:
         return f"There is no {path!r}. Similar names: {', '.join(map(repr, near))}."
     where = "" if path.startswith("/") else f" Relative paths start at {env.workdir}."
@@ -79,7 +84,7 @@ async def _not_found(env: RunEnv, path: str) -> str:
             await env.stat(folder)
         except FileNotFoundError:
             path, folder = folder, posixpath.dirname(folder)
-            near = await similar(env, path)
+            near = await similar(env, path, paths)
             if near:
                 return f"There is no folder {path!r}. Similar names: {', '.join(map(repr, near))}."
         except (OSError, EnvError):

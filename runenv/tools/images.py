@@ -61,6 +61,7 @@ MAX_NAME: Final = 120
 """Characters of a file's name that an answer repeats."""
 SHOWN_HEAD_BYTES: Final = 16
 """Bytes that an answer shows of a file whose type is not known."""
+_SMALLER: Final = "make a smaller copy in the sandbox and read that"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +113,12 @@ def image_type(head: bytes) -> str | None:
 
 
 async def prepare(
-    data: bytes, *, name: str, limits: ImageLimits = DEFAULT_LIMITS, workers: Workers | None = None
+    data: bytes,
+    *,
+    name: str,
+    limits: ImageLimits = DEFAULT_LIMITS,
+    workers: Workers | None = None,
+    can_save: bool = True,
 ) -> tuple[Part, ...]:
     """Make of a file what a model can look at.
 
@@ -121,19 +127,20 @@ async def prepare(
         name: of the file, for the words; nothing is decided by it.
         limits: what is shown as it is, what is scaled, and what is refused.
         workers: where images are decoded; those that this process shares by default.
+        can_save: the model has the tool `artifact_save`, which the words may name.
 
     Returns:
         An image, with a text before it where the picture is not just what the file holds; or only a text.
     """
     kind = image_type(data[:HEAD_BYTES])
     if kind is None:
-        return (TextPart(_no_image(data, name)),)
+        return (TextPart(_no_image(data, name, can_save=can_save)),)
     subject = f"{_shown(name)} is {_a(kind)} image of {len(data):,} bytes"
     if len(data) > limits.max_input_bytes:
         return (
             TextPart(
                 f"{subject}, more than the {limits.max_input_bytes:,} that are looked at, so it is not shown: "
-                f"make a smaller copy in the sandbox and read that, or hand it on with artifact_save.{_lie(kind, name)}"
+                f"{_either(_SMALLER, can_save=can_save)}.{_lie(kind, name)}"
             ),
         )
     task = Task(
@@ -150,7 +157,8 @@ async def prepare(
     if facts.outcome is Outcome.SHOWN and media_type(image[:HEAD_BYTES], None, "") != facts.media_type:
         facts = Facts(Outcome.CRASHED, detail="its answer made no sense")
     if facts.outcome is not Outcome.SHOWN:
-        return (TextPart(f"{subject}{_size(facts)}. {_refusal(facts, kind, limits)}{_lie(kind, name)}"),)
+        refusal = _refusal(facts, kind, limits, can_save=can_save)
+        return (TextPart(f"{subject}{_size(facts)}. {refusal}{_lie(kind, name)}"),)
     note = _note(facts, kind, name)
     shown = ImagePart(image, facts.media_type)
     return (TextPart(note), shown) if note else (shown,)
@@ -194,7 +202,7 @@ def _lie(kind: str, name: str) -> str:
     return f" Its name says {_called(named)}." if named and differs(named, kind) and not both_heif else ""
 
 
-def _no_image(data: bytes, name: str) -> str:
+def _no_image(data: bytes, name: str, *, can_save: bool) -> str:
     """Say what a file is that is no image to be decoded, and what to do with it."""
     shown = _shown(name)
     if not data:
@@ -209,31 +217,34 @@ def _no_image(data: bytes, name: str) -> str:
     if is_text(kind):
         return f"{subject} is no image but text ({kind}), whatever its name says: read it as text."
     if kind != UNKNOWN:
-        return f"{subject} is no image but {kind}, whatever its name says: hand it on with artifact_save."
+        remedy = _either("look at it with a program in the sandbox", can_save=can_save)
+        return f"{subject} is no image but {kind}, whatever its name says: {remedy}."
     return (
-        f"{subject} is no image of a known type: it begins with the bytes {data[:SHOWN_HEAD_BYTES].hex(' ')}. Look at "
-        "what has written it, or hand it on with artifact_save."
+        f"{subject} is no image of a known type: it begins with the bytes {data[:SHOWN_HEAD_BYTES].hex(' ')}. "
+        f"{_either('Look at what has written it', can_save=can_save)}."
     )
 
 
-def _refusal(facts: Facts, kind: str, limits: ImageLimits) -> str:
+def _refusal(facts: Facts, kind: str, limits: ImageLimits, *, can_save: bool) -> str:
     """Say why an image is not shown, and what to do instead."""
-    hand_on = "hand it on as it is with artifact_save"
-    smaller = f"make a smaller copy in the sandbox and read that, or {hand_on}"
     detail = f" ({facts.detail})" if facts.detail else ""
     reason, remedy = {
-        Outcome.DAMAGED: (f"it is damaged: {facts.detail}", f"make it again, or {hand_on}"),
-        Outcome.TOO_MANY_PIXELS: (f"it has more than the {limits.max_pixels:,} pixels that are decoded", smaller),
+        Outcome.DAMAGED: (f"it is damaged: {facts.detail}", "make it again"),
+        Outcome.TOO_MANY_PIXELS: (f"it has more than the {limits.max_pixels:,} pixels that are decoded", _SMALLER),
         Outcome.UNSUPPORTED: (
             f"{_called(kind)} cannot be decoded here{detail}",
-            f"convert it to PNG in the sandbox and read that, or {hand_on}",
+            "convert it to PNG in the sandbox and read that",
         ),
-        Outcome.OUT_OF_MEMORY: ("to decode it takes more memory than is allowed", smaller),
-        Outcome.TIMED_OUT: (f"to decode it takes longer than {limits.timeout:g} s", smaller),
-        Outcome.UNFIT: (f"it cannot be made to fit {limits.max_bytes:,} bytes", smaller),
-        Outcome.NO_WORKER: (f"there is no worker for it now{detail}", f"try again, or {hand_on}"),
-    }.get(facts.outcome, (f"its decoder failed{detail}", f"convert it in the sandbox, or {hand_on}"))
-    return f"It is not shown, because {reason}; {remedy}."
+        Outcome.OUT_OF_MEMORY: ("to decode it takes more memory than is allowed", _SMALLER),
+        Outcome.TIMED_OUT: (f"to decode it takes longer than {limits.timeout:g} s", _SMALLER),
+        Outcome.UNFIT: (f"it cannot be made to fit {limits.max_bytes:,} bytes", _SMALLER),
+        Outcome.NO_WORKER: (f"there is no worker for it now{detail}", "try again"),
+    }.get(facts.outcome, (f"its decoder failed{detail}", "convert it in the sandbox"))
+    return f"It is not shown, because {reason}; {_either(remedy, can_save=can_save)}."
+
+
+def _either(remedy: str, *, can_save: bool) -> str:
+    return f"{remedy}, or hand it on as it is with artifact_save" if can_save else remedy
 
 
 def _note(facts: Facts, kind: str, name: str) -> str:

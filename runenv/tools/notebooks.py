@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final, cast
 
 from anyio import to_thread
 
-from runenv.tools.images import prepare
 from runenv.types import TextPart
 
 if TYPE_CHECKING:
@@ -81,7 +80,7 @@ async def with_images(text: str, notebook: Notebook, shown: Shown, context: Cont
             parts.append(TextPart(f"[image of line {line}: its base64 is damaged]"))
             continue
         name = f"image of line {line}"
-        shown_image = await prepare(data, name=name, limits=smaller, workers=context.workers)
+        shown_image = await context.shown(data, name, smaller)
         parts += (TextPart(f"[{name}:]"), *shown_image)
     if len(lines) > MAX_IMAGES:
         rest = lines[MAX_IMAGES]

@@ -20,7 +20,7 @@ from runenv.artifacts.media import essence, is_text, media_type
 from runenv.errors import ToolError
 from runenv.tools import archives, documents, notebooks, pdf
 from runenv.tools.encodings import detect, is_legacy_text, line_ends
-from runenv.tools.images import image_type, prepare
+from runenv.tools.images import image_type
 from runenv.tools.opened import HEAD_BYTES, Opened, count, short
 from runenv.tools.schema import Arguments, EnvPath
 from runenv.tools.seen import (
@@ -131,7 +131,7 @@ class _Reader:
         if image_type(file.head[:SNIFFED_BYTES]) is not None:
             limits = self._context.image_limits
             data = await file.whole(limits.max_input_bytes)
-            return await prepare(data, name=file.name, limits=limits, workers=self._context.workers)
+            return await self._context.shown(data, file.name)
         if is_text(kind):
             if as_image:
                 raise ToolError(f"{file.path!r} is text ({kind}): it is shown as text only.")

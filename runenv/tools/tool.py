@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from runenv.errors import ArtifactError, LimitError, ToolError
 from runenv.tools.failures import explain
-from runenv.tools.images import DEFAULT_LIMITS
+from runenv.tools.images import DEFAULT_LIMITS, prepare
 from runenv.tools.paths import PathRules
 from runenv.tools.schema import Arguments, parameters, read
 from runenv.types import TextPart, ToolDefinition, ToolResult
@@ -91,6 +91,16 @@ class Context:
         """
         return await self.paths.check(self.env, path, tools=self.tools)
 
+    async def shown(self, data: bytes, name: str, limits: ImageLimits | None = None) -> tuple[Part, ...]:
+        """Return an image as the model should see it, or words, as `images.prepare` does."""
+        return await prepare(
+            data,
+            name=name,
+            limits=limits or self.image_limits,
+            workers=self.workers,
+            can_save="artifact_save" in self.tools,
+        )
+
     def hint(self, tool: str, text: str) -> str:
         """Return a text that names a tool, with a blank before it; nothing when the model does not have that tool."""
         return f" {text}" if tool in self.tools else ""
@@ -158,7 +168,7 @@ def make_tool(
         except ToolError as error:
             return ToolResult((TextPart(_encodable(str(error))),), is_error=True)
         except (OSError, LimitError, ArtifactError) as error:
-            text = await explain(error, context.env, tools=context.tools)
+            text = await explain(error, context.env, tools=context.tools, paths=context.paths)
             return ToolResult((TextPart(_encodable(text)),), is_error=True)
         if isinstance(returned, str):
             returned = (TextPart(returned),)

@@ -108,8 +108,10 @@ def toolset(  # noqa: PLR0913 - all but one have a default
         secrets: texts that are masked in log records, such as the values of the env's variables.
 
     Raises:
-        ConfigError: a name is no tool's, or the scope is missing.
+        ConfigError: a name is no tool's, the scope is missing, or the env is not open.
     """
+    if not env.workdir:
+        raise ConfigError("a toolset needs an open env: enter `async with open_env(config) as env` first")
     for name in (*(allow or ()), *deny):
         if name not in _MAKERS:
             near = difflib.get_close_matches(name, TOOLS, n=1)
@@ -285,13 +287,14 @@ class Toolset:
 
     async def _absorbed(self, result: ToolResult) -> ToolResult:
         """Store the artifacts that a hook has put into a result."""
-        store, scope = self._context.store, self._context.scope
+        context = self._context
+        store, scope = context.store, context.scope
         if store is None or scope is None:
             return result
         try:
             return cast("ToolResult", await absorb(result, store, scope=scope))
         except (ArtifactError, LimitError, OSError) as error:
-            return _error(await explain(error, self._context.env, tools=self._context.tools))
+            return _error(await explain(error, context.env, tools=context.tools, paths=context.paths))
 
     async def _offloaded(self, result: ToolResult, call: ToolCall) -> ToolResult:
         if self._offloader is None:

@@ -125,7 +125,7 @@ ANSWERS: Final[dict[str, Shown | Told]] = {
     "really-html.jpg": Told("no image but text (text/html), whatever its name says: read it as text"),
     "really-json.png": Told("no image but text"),
     "really-settings.png": Told("no image but text"),
-    "really-pdf.png": Told("no image but application/pdf, whatever its name says: hand it on with artifact_save"),
+    "really-pdf.png": Told("no image but application/pdf, whatever its name says: look at it with a program in the sandbox"),
     "unknown.png": Told("it begins with the bytes 80 81 82"),
     "empty.png": Told("is empty (0 bytes)"),
     "head-only.heic": Told("HEIC cannot be decoded here (no decoder for it is installed); convert it to PNG"),
@@ -437,6 +437,15 @@ module.register_heif_opener = register
     await workers.aclose()
     assert seen(parts) is not None
     assert "converted from HEIC to JPEG" in words(parts)
+
+
+@pytest.mark.parametrize("data", [b"\0\1\2\3", b"%PDF-1.7\n", b"\x89PNG\r\n\x1a\n damaged"])
+async def test_words_name_no_tool_that_the_model_has_not(data: bytes, workers: Workers) -> None:
+    """T1: a hint that cannot be followed costs a turn."""
+    assert "artifact_save" in words(await prepare(data, name="a.png", workers=workers))
+    said = words(await prepare(data, name="a.png", workers=workers, can_save=False))
+    assert "artifact_save" not in said
+    assert said
 
 
 @pytest.mark.parametrize("bad", [{"max_side": 0}, {"timeout": -1.0}, {"max_side": 1 << 31}, {"passing": {"image/bmp"}}])

@@ -18,6 +18,7 @@ from runenv.errors import (
 )
 from runenv.testing.scripted import ScriptedEnv
 from runenv.tools.failures import similar
+from runenv.tools.paths import PathRules
 from runenv.tools.schema import Arguments, EnvPath
 from runenv.tools.tool import Context, Returned, Tool, make_tool
 from runenv.types import FilePart, ImagePart, TextPart, ToolResult
@@ -142,11 +143,13 @@ async def test_a_tilde_is_explained() -> None:
 async def test_looking_for_similar_names_never_fails() -> None:
     """Whatever has happened to the env or the folder."""
     async with ScriptedEnv(files=FILES) as env:
-        assert await similar(env, "nowhere/a") == []
-        assert await similar(env, "src/notes.txt/a") == []
-        assert await similar(env, "src/nothing-like-it") == []
-        assert await similar(env, "/") == []
-    assert await similar(env, "src/note.txt") == []
+        assert await similar(env, "nowhere/a", PathRules()) == []
+        assert await similar(env, "src/notes.txt/a", PathRules()) == []
+        assert await similar(env, "src/nothing-like-it", PathRules()) == []
+        assert await similar(env, "/", PathRules()) == []
+        assert await similar(env, "src/note.txt", PathRules()) == ["src/notes.txt"]
+        assert await similar(env, "src/note.txt", PathRules(deny=["notes.txt"])) == []
+    assert await similar(env, "src/note.txt", PathRules()) == []
 
 
 @pytest.mark.parametrize("error", [EnvLostError("gone"), EnvClosedError("closed"), EnvError("failed"), KeyError("bug")])

@@ -54,6 +54,12 @@ def test_T1_there_is_a_tool_for_each_need(store: ArtifactStore) -> None:
     assert tools["exec"].name == "exec"
 
 
+def test_a_toolset_needs_an_open_env() -> None:
+    """Nothing is known of one that is not: neither its shell nor its folder."""
+    with pytest.raises(ConfigError, match="needs an open env"):
+        toolset(open_env(LocalConfig()))
+
+
 def test_tools_are_allowed_and_denied_by_name(store: ArtifactStore) -> None:
     """What this env cannot have is left out in silence, so that one list fits all envs; what is no tool is an error."""
     assert names(toolset(SearchingEnv(), allow=["grep", "exec", "artifact_read"])) == ("exec", "grep")
