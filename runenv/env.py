@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from runenv.types import Command, Default, ExecResult, FileInfo, GlobResult, GrepResult, Progress, TransferResult
 
-__all__ = ("RunEnv", "Searches", "TarStream", "TreeStreams")
+__all__ = ("Masks", "RunEnv", "Searches", "TarStream", "TreeStreams")
 
 
 @runtime_checkable
@@ -253,6 +253,18 @@ class TreeStreams(Protocol):
         Raises:
             OSError: the folder cannot be written, or the stream ends early or is no tar archive (EIO). What came before
                 is kept, the file that was being written is not. An error of the stream itself leaves in the same way.
+        """
+        ...
+
+
+@runtime_checkable
+class Masks(Protocol):
+    """What an env may offer beside the verbs of `RunEnv`: to keep its secrets out of what others log."""
+
+    def mask(self, text: str) -> str:
+        """Return a text with `***` for each value of the env's configured variables.
+
+        Values of fewer than 6 characters stay: they would be found in every other text.
         """
         ...
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = (
     "DEFAULT",
+    "BadCall",
     "Command",
     "Default",
     "ExecResult",
@@ -333,3 +334,14 @@ class ToolCall:
     id: str
     name: str
     arguments: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class BadCall(ToolCall):
+    """A call whose arguments cannot be read; `arguments` is empty.
+
+    Attributes:
+        answer: the result to give for it, which tells the model what was wrong.
+    """
+
+    answer: ToolResult

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ("Data", "Source", "opened")
 
-Data: TypeAlias = "bytes | bytearray | memoryview | str | Path | AsyncIterable[bytes] | Artifact"
-"""Bytes, the path of a file on this host (as text too), a stream, or all of it together."""
+Data: TypeAlias = "bytes | bytearray | memoryview | Path | AsyncIterable[bytes] | Artifact"
+"""Bytes, the path of a file on this host, a stream, or all of it together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +54,8 @@ class Source:
                 data.media_type if media_type is None else media_type,
                 data.metadata if metadata is None else metadata,
             )
-        if isinstance(data, str):
-            data = Path(data)
+        if isinstance(data, str):  # a text of a model, taken for a path, would give it files of this host
+            raise TypeError("a text is not taken as data: pass text.encode(), or Path(...) for a file of this host")
         if filename is None:
             if not isinstance(data, Path):
                 raise HandleError("an artifact needs a name: pass filename=")

@@ -165,7 +165,7 @@ class ArtifactStore:
         The same `Artifact` of bytes put into the same scope again gives the handle that it has, while that lives.
 
         Args:
-            data: bytes, the path of a file on this host (a text is a path), an async stream of bytes, or an `Artifact`.
+            data: bytes, the `Path` of a file on this host, an async stream of bytes, or an `Artifact`.
             filename: its name, a relative path; that of the file or of the `Artifact` when None. `user:` before it
                 keeps it for the user of the scope.
             scope: whose it is.

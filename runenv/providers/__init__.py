@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from runenv.providers import anthropic, bedrock, gemini, limits, mcp, openai_chat, openai_responses
 from runenv.providers.budget import fit, fit_results
-from runenv.providers.calls import BadCall
 from runenv.providers.limits import Limits
 from runenv.providers.pieces import Images
 from runenv.providers.rejection import strip_media
 from runenv.providers.spots import Lighter
+from runenv.types import BadCall
 
 __all__ = (
     "BadCall",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING, Any, Final
 
-from runenv.providers.calls import blocks, checked, make_call, mapping
+from runenv.providers.calls import blocks, checked, given, make_call
 from runenv.providers.limits import ANTHROPIC
 from runenv.providers.pieces import File, Image, arrange
 
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from runenv.types import ToolCall, ToolDefinition, ToolResult
 
 __all__ = ("tool_calls", "tool_definitions", "tool_result", "tool_results")
+
+_KEYS: Final = frozenset({"content"})
+"""Of what is read here; a caller gives at least one of them."""
 
 _ALLOWED: Final[tuple[Images, ...]] = ("nested", "beside", "none")
 
@@ -42,8 +45,11 @@ def tool_calls(message: object) -> list[ToolCall]:
 
     Args:
         message: the response or assistant message as JSON or as the SDK's object, or its content.
+
+    Raises:
+        ConfigError: it is something else, such as the reply of another vendor.
     """
-    content = mapping(message).get("content", message)
+    content = given(message, "anthropic", _KEYS).get("content", message)
     return [
         make_call(block.get("id"), block.get("name"), block.get("input"))
         for block in blocks(content)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from runenv.providers.calls import blocks, checked, make_call, mapping
+from runenv.providers.calls import blocks, checked, given, make_call, mapping
 from runenv.providers.limits import BEDROCK
 from runenv.providers.pieces import File, Image, arrange
 
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from runenv.types import ToolCall, ToolDefinition, ToolResult
 
 __all__ = ("images_of", "tool_calls", "tool_definitions", "tool_result", "tool_results")
+
+_KEYS: Final = frozenset({"output", "content"})
+"""Of what is read here; a caller gives at least one of them."""
 
 _ALLOWED: Final[tuple[Images, ...]] = ("nested", "beside", "none")
 _NESTED: Final = re.compile(r"anthropic\.claude|amazon\.nova", re.IGNORECASE)
@@ -54,10 +57,13 @@ def tool_calls(response: object) -> list[ToolCall]:
 
     Args:
         response: the response or the assistant message, or its content.
+
+    Raises:
+        ConfigError: it is something else, such as the reply of another vendor.
     """
-    given = mapping(response)
-    given = mapping(mapping(given.get("output")).get("message")) or given
-    uses = (mapping(block.get("toolUse")) for block in blocks(given.get("content", response)))
+    whole = given(response, "bedrock", _KEYS)
+    message = mapping(mapping(whole.get("output")).get("message")) or whole
+    uses = (mapping(block.get("toolUse")) for block in blocks(message.get("content", response)))
     return [
         make_call(use.get("toolUseId"), use.get("name"), use.get("input"))
         for use in uses

@@ -1,7 +1,7 @@
 """From what a model asks for to `ToolCall`, whatever it wrote; and the check of tool definitions. Pure.
 
 Arguments that cannot be read become a `BadCall`: a call like any other, which must be answered like any other, with the
-answer ready. A caller that does not look runs the tool without arguments, and the tool complains of what is missing.
+answer ready; `Toolset.call` gives that answer.
 """
 
 from __future__ import annotations
@@ -9,31 +9,29 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from runenv.errors import ConfigError
-from runenv.types import TextPart, ToolCall, ToolResult
+from runenv.types import BadCall, TextPart, ToolCall, ToolResult
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from runenv.types import ToolDefinition
 
-__all__ = ("BadCall", "blocks", "checked", "make_call", "mapping", "text")
+__all__ = ("blocks", "checked", "given", "make_call", "mapping", "text")
 
+_MARKS: Final = {
+    "choices": "openai_chat",
+    "tool_calls": "openai_chat",
+    "candidates": "gemini",
+    "parts": "gemini",
+    "stopReason": "bedrock",
+    "stop_reason": "anthropic",
+    "jsonrpc": "mcp",
+}
+"""Fields of a reply that only one wire has."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-
-
-@dataclass(frozen=True, slots=True)
-class BadCall(ToolCall):
-    """A call whose arguments cannot be read; `arguments` is empty.
-
-    Attributes:
-        answer: the result to give for it, which tells the model what was wrong.
-    """
-
-    answer: ToolResult
 
 
 def make_call(id: object, name: object, arguments: object) -> ToolCall:
@@ -70,6 +68,35 @@ def _bad(id: str, name: str, problem: str) -> BadCall:
 
 def _no_constant(name: str) -> object:
     raise ValueError(f"{name} is no JSON")
+
+
+def given(value: object, wire: str, keys: frozenset[str]) -> Mapping[str, Any]:
+    """Return a message as a JSON object, and an empty one for a list, which is what a message holds.
+
+    Args:
+        value: what a caller takes for a message of this wire.
+        wire: the name of its module.
+        keys: of which such a message has at least one.
+
+    Raises:
+        ConfigError: it is something else, in which no call would ever be found.
+    """
+    found = mapping(value)
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return found
+    other = _wire_of(found)
+    if other is None and not keys & found.keys():
+        raise ConfigError(f"{wire}.tool_calls takes a reply with {' or '.join(map(repr, sorted(keys)))} in it")
+    if other not in {None, wire}:
+        raise ConfigError(f"{wire}.tool_calls was given a reply that looks like one for {other}.tool_calls: use that")
+    return found
+
+
+def _wire_of(found: Mapping[str, Any]) -> str | None:
+    """Return the wire that only has such messages, if that can be seen."""
+    if found.get("object") == "response":
+        return "openai_responses"
+    return next((wire for mark, wire in _MARKS.items() if found.get(mark) is not None), None)
 
 
 def mapping(value: object) -> Mapping[str, Any]:

@@ -17,7 +17,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from runenv.errors import ConfigError
-from runenv.providers.calls import blocks, checked, make_call, mapping
+from runenv.providers.calls import blocks, checked, given, make_call, mapping
 from runenv.providers.limits import GEMINI
 from runenv.providers.pieces import Text, arrange
 
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from runenv.types import ToolCall, ToolDefinition, ToolResult
 
 __all__ = ("images_of", "tool_calls", "tool_definitions", "tool_result", "tool_results")
+
+_KEYS: Final = frozenset({"candidates", "parts", "promptFeedback", "prompt_feedback", "usageMetadata"})
+"""Of what is read here; a caller gives at least one of them."""
 
 _ALLOWED: Final[tuple[Images, ...]] = ("nested", "beside", "after", "none")
 _VERSION: Final = re.compile(r"gemini-(\d{1,3})(?!\d)")
@@ -66,8 +69,11 @@ def tool_calls(response: object) -> list[ToolCall]:
     Args:
         response: the response (of which the first candidate counts) or the model's content, as JSON or as the SDK's
             object, or the content's parts.
+
+    Raises:
+        ConfigError: it is something else, such as the reply of another vendor.
     """
-    content = mapping(response)
+    content = given(response, "gemini", _KEYS)
     candidates = blocks(content.get("candidates"))
     if candidates:
         content = mapping(candidates[0].get("content"))

@@ -7,9 +7,9 @@
 from __future__ import annotations
 
 import base64
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from runenv.providers.calls import checked, make_call, mapping
+from runenv.providers.calls import checked, given, make_call, mapping
 from runenv.providers.limits import COMMON
 from runenv.providers.lines import encodable
 from runenv.providers.pieces import File, Image, arrange
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from runenv.types import FilePart, ToolCall, ToolDefinition, ToolResult
 
 __all__ = ("tool_calls", "tool_definitions", "tool_result")
+
+_KEYS: Final = frozenset({"params", "name", "method"})
+"""Of what is read here; a caller gives at least one of them."""
 
 
 def tool_definitions(definitions: Iterable[ToolDefinition]) -> list[dict[str, Any]]:
@@ -41,10 +44,13 @@ def tool_calls(request: object) -> list[ToolCall]:
 
     Args:
         request: the request or its params, as JSON or as the SDK's object.
+
+    Raises:
+        ConfigError: it is something else, such as the reply of another vendor.
     """
-    given = mapping(request)
-    params = mapping(given.get("params")) or given
-    number = given.get("id", "") if "params" in given else ""
+    whole = given(request, "mcp", _KEYS)
+    params = mapping(whole.get("params")) or whole
+    number = whole.get("id", "") if "params" in whole else ""
     return [make_call(str(number), params.get("name"), params.get("arguments"))] if "name" in params else []
 
 

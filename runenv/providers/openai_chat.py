@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from runenv.providers.calls import blocks, checked, make_call, mapping
+from runenv.providers.calls import blocks, checked, given, make_call, mapping
 from runenv.providers.limits import OPENAI
 from runenv.providers.pieces import Image, Text, arrange
 
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from runenv.types import ToolCall, ToolDefinition, ToolResult
 
 __all__ = ("tool_calls", "tool_definitions", "tool_results")
+
+_KEYS: Final = frozenset({"choices", "tool_calls", "content", "role"})
+"""Of what is read here; a caller gives at least one of them."""
 
 _ALLOWED: Final[tuple[Images, ...]] = ("after", "none")
 _Detail: TypeAlias = Literal["auto", "low", "high", "original"]
@@ -45,12 +48,15 @@ def tool_calls(message: object) -> list[ToolCall]:
     Args:
         message: the response (of which the first choice counts) or the assistant message, as JSON or as the SDK's
             object.
+
+    Raises:
+        ConfigError: it is something else, such as the reply of another vendor.
     """
-    given = mapping(message)
-    choices = blocks(given.get("choices"))
+    found = given(message, "openai_chat", _KEYS)
+    choices = blocks(found.get("choices"))
     if choices:
-        given = mapping(choices[0].get("message"))
-    return [_call(call) for call in blocks(given.get("tool_calls"))]
+        found = mapping(choices[0].get("message"))
+    return [_call(call) for call in blocks(found.get("tool_calls"))]
 
 
 def _call(call: Mapping[str, Any]) -> ToolCall:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from runenv.providers.calls import blocks, checked, make_call, mapping
+from runenv.providers.calls import blocks, checked, given, make_call
 from runenv.providers.limits import OPENAI
 from runenv.providers.pieces import File, Image, Text, arrange
 
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from runenv.types import ToolCall, ToolDefinition, ToolResult
 
 __all__ = ("tool_calls", "tool_definitions", "tool_result", "tool_results")
+
+_KEYS: Final = frozenset({"output"})
+"""Of what is read here; a caller gives at least one of them."""
 
 _ALLOWED: Final[tuple[Images, ...]] = ("nested", "after", "none")
 _Detail: TypeAlias = Literal["auto", "low", "high", "original"]
@@ -42,8 +45,11 @@ def tool_calls(response: object) -> list[ToolCall]:
 
     Args:
         response: as JSON or as the SDK's object, or its output.
+
+    Raises:
+        ConfigError: it is something else, such as the reply of another vendor.
     """
-    output = mapping(response).get("output", response)
+    output = given(response, "openai_responses", _KEYS).get("output", response)
     return [
         make_call(item.get("call_id"), item.get("name"), item.get("arguments"))
         for item in blocks(output)

@@ -1,10 +1,9 @@
 """What is told of calls of tools to those who run an agent: a span where OpenTelemetry is installed, and a log record.
 
 Spans are named as the conventions for generative AI have it, and say how a call ended and how large its answer was;
-never what was asked or answered. Records have the arguments too, cut, with what looks like a secret masked: keys and
-assignments with telling names, headers, passwords in URLs, keys of known shapes, and texts that were named as secret.
-An env tells the names of its configured variables and never their values, so that an assignment of one is masked here,
-and a value by itself only if it is given.
+never what was asked or answered; nor does a record, unless the level DEBUG is on. Then it has the arguments, cut, with
+what looks like a secret masked: keys and assignments with telling names, headers, passwords in URLs, keys of known
+shapes, texts that were named as secret, and the values of the env's variables, which an env hides that is a `Masks`.
 """
 
 from __future__ import annotations
@@ -71,16 +70,20 @@ class Masker:
     Args:
         names: of variables whose values are secret.
         secrets: texts that are masked wherever they are.
+        hide: masks what else is secret.
     """
 
-    def __init__(self, names: Iterable[str] = (), secrets: Iterable[str] = ()) -> None:
+    def __init__(
+        self, names: Iterable[str] = (), secrets: Iterable[str] = (), hide: Callable[[str], str] | None = None
+    ) -> None:
+        self._hide = hide
         self._secrets = sorted({secret for secret in secrets if secret}, key=len, reverse=True)
         known = "|".join(re.escape(name) for name in sorted(names))
         self._assignment = re.compile(rf"(\b(?:{known})\s{{0,5}}=\s{{0,5}}){_VALUE}") if known else None
 
     def text(self, text: str) -> str:
         """Return a text without secrets, cut to what a record has."""
-        shown = text[:LOOKED_AT_CHARS]
+        shown = text[:LOOKED_AT_CHARS] if self._hide is None else self._hide(text)[:LOOKED_AT_CHARS]
         for secret in self._secrets:
             shown = shown.replace(secret, MASK)
         if self._assignment is not None:
@@ -199,20 +202,19 @@ def _record(
     level = logging.WARNING if isinstance(error, Exception) else logging.INFO  # to be cancelled is no fault
     if not _log.isEnabledFor(level):
         return
-    facts = observed.facts
+    facts: dict[str, object] = dict(observed.facts)
     how = type(error).__name__ if error is not None else "error" if facts.get("is_error") else "done"
     extra = {
         "tool": tool,
         "call_id": call_id,
         "env_id": env.id,
-        "tool_arguments": masker.arguments(arguments),
         "duration": duration,
         "outcome": how,
         **facts,
     }
-    _log.log(
-        level, "tool %s in %s: %s after %.3f s, %s", tool, env.id, how, duration, extra["tool_arguments"], extra=extra
-    )
+    if _log.isEnabledFor(logging.DEBUG):
+        facts = extra["tool_arguments"] = masker.arguments(arguments)
+    _log.log(level, "tool %s in %s: %s after %.3f s, %s", tool, env.id, how, duration, facts, extra=extra)
 
 
 def _span(name: str, attributes: Mapping[str, str]) -> AbstractContextManager[Span | None]:

@@ -17,7 +17,7 @@ from runenv.artifacts.artifact import Scope
 from runenv.artifacts.offload import Offloader
 from runenv.artifacts.results import absorb
 from runenv.artifacts.retrieval import Retrieval
-from runenv.env import Searches
+from runenv.env import Masks, Searches
 from runenv.errors import ArtifactError, ConfigError, LimitError, ToolError
 from runenv.tools.artifact import make_artifact_list, make_artifact_load, make_artifact_read, make_artifact_save
 from runenv.tools.exec import make_exec
@@ -31,7 +31,7 @@ from runenv.tools.search import make_glob, make_grep
 from runenv.tools.telemetry import Masker, observe, prepare_spans
 from runenv.tools.tool import Context, KeptResult, Tool
 from runenv.tools.writing import make_file_edit, make_file_write
-from runenv.types import TextPart, ToolCall, ToolResult
+from runenv.types import BadCall, TextPart, ToolCall, ToolResult
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
@@ -105,7 +105,7 @@ def toolset(  # noqa: PLR0913 - all but one have a default
         offload: what keeps long results out of the context; one with the defaults unless given, False for none.
         before_call: called before each tool. It may raise `ToolError` to refuse; all else that it raises propagates.
         after_call: called after each, with the same rule. It sees results that `before_call` gave, too.
-        secrets: texts that are masked in log records, such as the values of the env's variables.
+        secrets: texts that are masked in log records, beside the values of the env's variables.
 
     Raises:
         ConfigError: a name is no tool's, the scope is missing, or the env is not open.
@@ -135,7 +135,7 @@ def toolset(  # noqa: PLR0913 - all but one have a default
         workers=Workers(),
         max_timeout=max_timeout,
     )
-    masker = Masker(_secret_names(env), secrets)
+    masker = Masker(_secret_names(env), secrets, env.mask if isinstance(env, Masks) else None)
     return Toolset(context, offloader=offloader, before_call=before_call, after_call=after_call, masker=masker)
 
 
@@ -235,13 +235,16 @@ class Toolset:
             arguments: with a name, the arguments as the model wrote them.
 
         Returns:
-            What the model should see. An unknown tool is an error result, too.
+            What the model should see. An unknown tool is an error result, too; a `BadCall` gets its own answer, and
+            nothing is done.
 
         Raises:
             EnvError: the env failed, was lost or is closed.
         """
         if isinstance(call, str):
             call = ToolCall("", call, arguments or {})
+        if isinstance(call, BadCall):
+            return call.answer
         tool = self._bare.get(call.name)
         if tool is None:
             return _error(self._unknown(call.name))

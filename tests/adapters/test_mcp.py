@@ -105,7 +105,7 @@ def test_images_that_a_message_has_no_room_for_are_named() -> None:
 
 async def test_what_is_logged_has_no_secrets(caplog: pytest.LogCaptureFixture) -> None:
     """S5: values of the env's variables, wherever they are written."""
-    caplog.set_level("INFO")
+    caplog.set_level("DEBUG", "runenv")
     config = LocalConfig.model_validate({"environment": {"KEY": "sesame-open"}})
     async with offer(config=config) as given, in_process(given) as client:
         result = await client.call_tool("exec", {"command": "test $KEY = sesame-open && echo same"})

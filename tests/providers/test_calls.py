@@ -250,13 +250,30 @@ def json_values() -> st.SearchStrategy[object]:
 
 @pytest.mark.parametrize("name", READERS)
 @given(value=json_values())
-def test_whatever_comes_is_read_without_an_exception(name: str, value: object) -> None:
+def test_whatever_comes_is_read_or_refused(name: str, value: object) -> None:
     """Calls have texts for names and ids, and a mapping for arguments."""
-    for call in READERS[name](value):
+    try:
+        calls = READERS[name](value)
+    except ConfigError:
+        return
+    for call in calls:
         assert isinstance(call.id, str)
         assert isinstance(call.name, str)
         assert call.arguments is not None
         assert call.name or isinstance(call, BadCall)
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_what_is_no_reply_of_this_wire_is_refused(name: str) -> None:
+    """To find no call in the reply of another vendor would end an agent's loop without a word."""
+    for other, reply in RESPONSES_OF.items():
+        if other != name:
+            with pytest.raises(ConfigError, match="tool_calls"):
+                READERS[name](reply)
+    for nothing in (None, "a text", b"bytes", 5, {}, {"foo": 1}):
+        with pytest.raises(ConfigError, match="takes a reply with"):
+            READERS[name](nothing)
+    assert READERS[name]([]) == []
 
 
 @pytest.mark.parametrize("name", WIRES)

@@ -125,7 +125,9 @@ ANSWERS: Final[dict[str, Shown | Told]] = {
     "really-html.jpg": Told("no image but text (text/html), whatever its name says: read it as text"),
     "really-json.png": Told("no image but text"),
     "really-settings.png": Told("no image but text"),
-    "really-pdf.png": Told("no image but application/pdf, whatever its name says: look at it with a program in the sandbox"),
+    "really-pdf.png": Told(
+        "no image but application/pdf, whatever its name says: look at it with a program in the sandbox"
+    ),
     "unknown.png": Told("it begins with the bytes 80 81 82"),
     "empty.png": Told("is empty (0 bytes)"),
     "head-only.heic": Told("HEIC cannot be decoded here (no decoder for it is installed); convert it to PNG"),

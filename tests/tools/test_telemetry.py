@@ -17,6 +17,9 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
+from runenv.config import LocalConfig
+from runenv.env import Masks
+from runenv.envs import open_env
 from runenv.errors import EnvLostError
 from runenv.testing.scripted import ScriptedEnv
 from runenv.tools import telemetry as telemetry_module
@@ -126,8 +129,8 @@ def test_importing_the_tools_loads_nothing_optional() -> None:
 
 
 async def test_a_call_is_a_log_record(caplog: pytest.LogCaptureFixture) -> None:
-    """With the arguments, cut and masked, and counts of the answer, which is not in it."""
-    caplog.set_level(logging.INFO, telemetry_module.__name__)
+    """When debugging with the arguments, cut and masked; counts of the answer, which is not in it."""
+    caplog.set_level(logging.DEBUG, telemetry_module.__name__)
     async with DescribedEnv(environment=["DB"]).on(lambda _: True, "the answer") as env:
         tools = toolset(env, secrets=["hunter2"])
         command = f"DB=postgres://x; login hunter2 --password pw1; curl -H 'Authorization: Bearer abc' {'y' * 500}"
@@ -143,6 +146,27 @@ async def test_a_call_is_a_log_record(caplog: pytest.LogCaptureFixture) -> None:
     assert (second.outcome, second.tool_arguments) == ("error", {"api_key": "***", "nested": {"token": "***"}})
     assert "the answer" not in caplog.text
     assert "hunter2" not in caplog.text
+
+
+async def test_a_record_has_no_contents(caplog: pytest.LogCaptureFixture) -> None:
+    """What a model writes is anybody's data: it is told only to whoever debugs."""
+    caplog.set_level(logging.INFO, telemetry_module.__name__)
+    async with scripted("the answer") as env:
+        await toolset(env).call("exec", {"command": "echo Patient: Jane Doe"})
+    (record,) = caplog.records
+    assert "Jane" not in str(vars(record))
+    assert "tool exec in scripted: done" in record.getMessage()
+
+
+async def test_S5_values_of_variables_are_masked(caplog: pytest.LogCaptureFixture) -> None:
+    """The env hides them itself: wherever they are written, and however long the text is."""
+    caplog.set_level(logging.DEBUG, telemetry_module.__name__)
+    config = LocalConfig.model_validate({"environment": {"DSN": "sesame-open", "LONG": "sesame-open-wide", "CI": "1"}})
+    async with open_env(config) as env:
+        assert isinstance(env, Masks)
+        assert env.mask("1 sesame-open-wide sesame-open") == "1 *** ***"
+        await toolset(env).call("exec", {"command": f"true {'x' * 3995} sesame-open-wide"})
+    assert "sesa" not in str(vars(caplog.records[0]))
 
 
 async def test_a_failed_env_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:

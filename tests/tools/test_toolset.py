@@ -13,9 +13,10 @@ from runenv.artifacts.offload import Offloader
 from runenv.config import LocalConfig
 from runenv.envs import open_env
 from runenv.errors import ConfigError, EnvLostError, StoreError, ToolError
+from runenv.providers import openai_chat
 from runenv.testing.scripted import ScriptedEnv, result
 from runenv.tools import TOOLS, PathRules, toolset
-from runenv.types import ExecResult, FilePart, Output, TextPart, ToolCall, ToolResult
+from runenv.types import BadCall, ExecResult, FilePart, Output, TextPart, ToolCall, ToolResult
 from tests.tools.fakes import SearchingEnv, scripted
 
 if TYPE_CHECKING:
@@ -98,6 +99,16 @@ async def test_T1_an_unknown_tool_is_an_answer() -> None:
         assert "Did you mean exec?" in (await tools.call("Exec")).text
         with pytest.raises(KeyError):
             tools["file_edit"]
+
+
+async def test_a_call_that_could_not_be_read_does_nothing() -> None:
+    """W1: it is answered with what was wrong, also for a tool that needs no arguments."""
+    (call,) = openai_chat.tool_calls({"tool_calls": [{"id": "c", "function": {"name": "exec", "arguments": "{"}}]})
+    async with scripted() as env, toolset(env) as tools:
+        answer = await tools.call(call)
+        assert env.calls == []
+    assert isinstance(call, BadCall)
+    assert answer == call.answer
 
 
 async def test_a_call_is_made_by_name_or_as_a_model_asks(store: ArtifactStore) -> None:

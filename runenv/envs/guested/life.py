@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ("GuestedConfig", "Life")
 
+MASKED_CHARS: Final = 6
+"""Shorter values of variables are no secrets, and stand in many texts."""
 CLOSE_TIMEOUT: Final = 60.0
 """Bounds the wait for a close that was cancelled; each of its steps has a bound of its own."""
 
@@ -139,6 +141,14 @@ class Life:
             "timeout": self._settings.timeout,
             "max_output_bytes": self._settings.max_output_bytes,
         }
+
+    def mask(self, text: str) -> str:
+        """Hide the values of the configured variables; see `Masks.mask`."""
+        values = {value.get_secret_value() for value in self._settings.environment.values()}
+        for value in sorted(values, key=len, reverse=True):
+            if len(value) >= MASKED_CHARS:
+                text = text.replace(value, "***")
+        return text
 
     async def __aenter__(self) -> Self:
         if self._loop is not None:

@@ -91,7 +91,7 @@ class StoreContent(StoreTests):
         data = b"the same\r\n\x00bytes" * 1000
         path = tmp_path / "a file"
         path.write_bytes(data)
-        sources: list[Any] = [data, path, str(path), chunks(data, 333), Artifact(data, "a"), Artifact(path, "a")]
+        sources: list[Any] = [data, path, chunks(data, 333), Artifact(data, "a"), Artifact(path, "a")]
         handles = [await store.put(source, filename="name.bin", scope=RUN) for source in sources]
         assert len(set(handles)) == len(sources)
         for version, handle in enumerate(handles):
@@ -107,6 +107,13 @@ class StoreContent(StoreTests):
                 await store.put(path, filename="f", scope=RUN)
             assert not isinstance(caught.value, ArtifactMissingError)
             assert str(path) in str(caught.value)
+        assert await records(store, RUN) == []
+
+    async def test_a_text_is_no_data(self, store: ArtifactStore) -> None:
+        """A text that a model wrote must not be read as the path of a file of this host."""
+        for data in (__file__, Artifact(__file__, "report.md")):  # type: ignore[arg-type]
+            with pytest.raises(TypeError, match="a text is not taken as data"):
+                await store.put(data, filename="report.md", scope=RUN)  # type: ignore[arg-type]
         assert await records(store, RUN) == []
 
     async def test_A1_a_stream_of_odd_chunks(self, store: ArtifactStore) -> None:

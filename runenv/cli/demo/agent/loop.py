@@ -11,7 +11,6 @@ from runenv.cli.demo.agent.errand import SYSTEM
 from runenv.cli.demo.agent.transcript import Ledger, Turn
 from runenv.cli.demo.agent.upload import make_upload
 from runenv.cli.demo.steps import StepError
-from runenv.providers import BadCall
 from runenv.tools import toolset
 from runenv.tools.tool import KeptResult
 from runenv.types import ImagePart, TextPart, ToolResult
@@ -145,8 +144,6 @@ async def _answer(call: ToolCall, cut: str, ledger: Ledger, tools: Toolset, uplo
     """Do what the model asks for, and return what it is shown."""
     if cut:
         return ToolResult((TextPart(_CUT.format(why=cut)),), is_error=True)
-    if isinstance(call, BadCall):
-        return call.answer
     if call.name == upload.name:
         return await upload.call(call.arguments)
     before = ledger.printed
