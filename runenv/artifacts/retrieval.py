@@ -50,6 +50,7 @@ _MAX_PATTERN: Final = 1_000
 _SHOWN_PATTERN: Final = 80
 _SHOWN_ERROR: Final = 2_000
 _HEX_BYTES: Final = 64
+_MISSING: Final = "It is not available: go on with the preview of it that you were shown, if there was one."
 _REMEMBERED_PATHS: Final = 1_000
 _REMEMBERED_INDEXES: Final = 32
 _IMAGES: Final = frozenset({"image/gif", "image/jpeg", "image/png", "image/webp"})
@@ -169,7 +170,7 @@ class Retrieval:
                 return await self._not_text(record, pattern)
             return await self._text(record, encoding, asked)
         except ArtifactMissingError as error:
-            return _error(f"{_sentence(error)} It is not available: go on with the preview that you have.")
+            return _error(f"{_sentence(error)} {_MISSING}")
         except (ArtifactError, LimitError, ToolError) as error:
             return _error(_sentence(error))
 

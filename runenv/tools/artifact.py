@@ -19,6 +19,7 @@ from runenv.artifacts.references import resolve
 from runenv.artifacts.retrieval import DEFAULT_CONTEXT, DEFAULT_LIMIT
 from runenv.env import TreeStreams
 from runenv.errors import ConfigError, ToolError
+from runenv.tools.opened import count
 from runenv.tools.schema import Arguments, EnvPath
 from runenv.tools.tool import make_tool
 from runenv.types import ImagePart, TextPart, ToolResult
@@ -237,13 +238,13 @@ async def _target(context: Context, path: str | None, record: Record) -> str:
 
 def _saved(record: Record, more: str) -> tuple[Part, ...]:
     version = f"version {record.version}, " if record.version else ""
-    text = f"Saved as {shown_name(record.name)!r} ({version}{_about(record)}). Hand it on by its handle.{more}"
-    return (part(record), TextPart(text))
+    what = f"{shown_name(record.name)!r} ({version}{_about(record)})"
+    return (part(record), TextPart(f"Saved as {what}. Hand it on by its handle, {record.handle}.{more}"))
 
 
 def _moved(start: str, moved: TransferResult) -> str:
     """Say what a transfer of a folder moved and what not."""
-    files = f" {start} {moved.files:,} files, {human_size(moved.bytes)}."
+    files = f" {start} {count(moved.files, 'file')}, {human_size(moved.bytes)}."
     if not moved.refused_count:
         return files
     some = "; ".join(f"{one.path!r} ({one.reason})" for one in moved.refused[:SHOWN_REFUSED])

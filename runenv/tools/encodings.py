@@ -203,16 +203,16 @@ def _legacy(sample: bytes) -> Encoding:
     """Tell the codes of old apart."""
     best = max(((_score(sample, codec), codec, label) for codec, label in _CODES.items()), default=(0.0, "", ""))
     if best[0] >= COMMON_SHARE:
-        return Encoding(best[1], label=f"{best[2]}, a guess", errors="strict")
+        return Encoding(best[1], label=f"{best[2]}, guessed", errors="strict")
     high = len(sample.translate(None, _ASCII))
     if sum(map(len, _HIGH_WORD.findall(sample))) >= WORD_SHARE * high:
         is_koi8 = len(_LOWER_KOI8.findall(sample)) > len(_LOWER_1251.findall(sample))
         codec, label = ("koi8-r", "KOI8-R") if is_koi8 else ("cp1251", "Windows-1251 (Cyrillic)")
         if _decoded(sample, codec) is not None:
-            return Encoding(codec, label=f"{label}, a guess", errors="strict")
+            return Encoding(codec, label=f"{label}, guessed", errors="strict")
     if re.search(rb"[\x80-\x9f]", sample) and _decoded(sample, "cp1252") is not None:
-        return Encoding("cp1252", label="Windows-1252, a guess", errors="strict")
-    return Encoding("latin-1", label="Latin-1, a guess", errors="strict")
+        return Encoding("cp1252", label="Windows-1252, guessed", errors="strict")
+    return Encoding("latin-1", label="Latin-1, guessed", errors="strict")
 
 
 _CODES: Final = {

@@ -188,9 +188,8 @@ def result_parts(
 
 def _ending(done: ExecResult, context: Context, asked: float | None, *, has_shell: bool) -> str:
     """Say how it ended."""
-    took = (
-        f"{done.duration:,.{2 if done.duration < _SHORT else 0}f} s" if done.duration >= _SHOWN else f"under {_SHOWN} s"
-    )
+    digits = 2 if done.duration < _SHORT else 0
+    took = f"{done.duration:,.{digits}f} s" if done.duration >= _SHOWN else f"less than {_SHOWN} s"
     if done.timed_out:
         most = context.max_timeout
         more = f"a larger timeout (at most {most:,.0f})" if most is not None else "a larger timeout"

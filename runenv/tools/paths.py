@@ -21,7 +21,7 @@ from runenv.artifacts.handles import whole
 from runenv.errors import ConfigError, ToolError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from runenv.env import RunEnv
 
@@ -72,6 +72,13 @@ class PathRules:
     def is_free(self) -> bool:
         """Everything is allowed."""
         return self.allow is None and not self.deny
+
+    @property
+    def words(self) -> str:
+        """What a model is told of the rules beforehand: a sentence with a blank before it, or nothing."""
+        only = [f"only {_listed(self._allow) or 'none'}"] if self.allow is not None else []
+        never = [f"never {_listed(self._deny)}"] if self._deny else []
+        return f" Paths that you may use: {', '.join((*only, *never))}." if only or never else ""
 
     async def check(self, env: RunEnv, path: str, *, tools: Collection[str] = ()) -> str:
         """Return the path as it may be passed to the env: as it is without rules, else without links.
@@ -124,7 +131,7 @@ class PathRules:
                 return f"it is one of {pattern.text!r}, which is denied"
         if self.allow is None or any(pattern.fits(names) for pattern in self._allow):
             return None
-        return f"only {', '.join(pattern.text for pattern in self._allow) or 'nothing'} is allowed"
+        return f"only {_listed(self._allow) or 'nothing'} is allowed"
 
 
 class _Names:
@@ -158,6 +165,10 @@ class _Pattern:
         if self._is_absolute:
             return any(_begins(path, self._names) for path in names.absolute)
         return names.inner is not None and _begins(names.inner, self._names)
+
+
+def _listed(patterns: Iterable[_Pattern]) -> str:
+    return ", ".join(pattern.text for pattern in patterns)
 
 
 def _name(pattern: str) -> Callable[[str], object]:

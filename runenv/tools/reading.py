@@ -12,6 +12,7 @@ import posixpath
 import shlex
 import stat
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final, Literal
 
 from runenv.artifacts.extensions import EXTENSIONS
@@ -76,13 +77,14 @@ class FileRead(Arguments):
 def make_file_read(context: Context) -> Tool:
     """Make the tool that shows files to a model."""
     see = "" if "file_list" not in context.tools else " For a folder use file_list."
+    pdfs = " PDFs come as text or as images of their pages." if find_spec("pypdfium2") is not None else ""
     edit = " The line numbers are not part of the file." if "file_edit" in context.tools else ""
     return make_tool(
         context,
         "file_read",
         f"""Read a file. Text comes as numbered lines, up to 2,000 lines, 2,000 characters a line and 50,000 characters
-        in all; the answer says how to go on.{edit} Images are shown. PDFs come as text or as images of their pages,
-        notebooks with their outputs, archives as a list of what is in them.{see}""",
+        in all; the answer says how to go on.{edit} Images are shown.{pdfs} Notebooks come with their outputs, archives
+        as a list of what is in them.{see}""",
         FileRead,
         _Reader(context).run,
     )

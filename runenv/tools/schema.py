@@ -17,7 +17,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainValidator, Val
 from runenv.errors import ToolError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from pydantic_core import ErrorDetails
 
@@ -136,7 +136,7 @@ def read(model: type[M], arguments: Mapping[str, object], *, tool: str) -> M:
         ToolError: something is wrong with them; the text says what, and what the tool takes.
     """
     if not hasattr(arguments, "items"):
-        raise ToolError(f"The arguments of {tool} are a JSON object. {_usage(model, tool)}")
+        raise ToolError(f"The arguments of {tool} must be one JSON object. {_usage(model, tool)}")
     fields = model.model_fields
     given = {
         name: value
@@ -147,7 +147,8 @@ def read(model: type[M], arguments: Mapping[str, object], *, tool: str) -> M:
         return model.model_validate(given)
     except ValidationError as error:
         details = error.errors(include_url=False)
-    wrong = list(dict.fromkeys(_sentence(model, detail) for detail in details))
+    missing = [name for name, field in fields.items() if field.is_required() and name not in given]
+    wrong = list(dict.fromkeys(_sentence(model, detail, missing) for detail in details))
     raise ToolError(f"{'. '.join(wrong)}. {_usage(model, tool)}")
 
 
@@ -157,13 +158,14 @@ def shown_value(value: object) -> str:
     return text if len(text) <= _SHOWN_VALUE else f"{text[:_SHOWN_VALUE]}..."
 
 
-def _sentence(model: type[Arguments], detail: ErrorDetails) -> str:
+def _sentence(model: type[Arguments], detail: ErrorDetails, missing: Sequence[str]) -> str:
     name = str(detail["loc"][0]) if detail["loc"] else "arguments"
     field = model.model_fields.get(name)
     if detail["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(name, model.model_fields, n=1)
+        near = difflib.get_close_matches(name, missing or model.model_fields, n=1)
         parts = [known for known in model.model_fields if known in name.split("_")]
-        hint = f", did you mean {(near or parts)[0]!r}?" if near or parts else ""
+        meant = [*near, *parts, *(missing if len(missing) == 1 else ())]
+        hint = f", did you mean {meant[0]!r}?" if meant else ""
         return f"There is no argument {name[:_SHOWN_VALUE]!r}{hint}".rstrip("?")
     if detail["type"] == "missing" or (detail["input"] is None and field is not None):
         return f"The argument {name!r} is missing"

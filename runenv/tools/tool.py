@@ -176,7 +176,8 @@ def make_tool(
             returned = ToolResult(returned)
         return _checked(returned)
 
-    return Tool(ToolDefinition(name, " ".join(description.split()), parameters(model)), handle)
+    rules = context.paths.words if "path" in model.model_fields else ""
+    return Tool(ToolDefinition(name, " ".join(f"{description}{rules}".split()), parameters(model)), handle)
 
 
 def _checked(result: ToolResult) -> ToolResult:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import difflib
 import inspect
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar, cast
 
@@ -34,7 +35,7 @@ from runenv.tools.writing import make_file_edit, make_file_write
 from runenv.types import BadCall, TextPart, ToolCall, ToolResult
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
     from types import TracebackType
     from typing import Self
 
@@ -86,6 +87,7 @@ def toolset(  # noqa: PLR0913 - all but one have a default
     image_limits: ImageLimits = DEFAULT_LIMITS,
     max_timeout: float | None = 3600.0,
     offload: bool | Offloader = True,
+    own: Iterable[Tool] = (),
     before_call: BeforeCall | None = None,
     after_call: AfterCall | None = None,
     secrets: Iterable[str] = (),
@@ -103,8 +105,13 @@ def toolset(  # noqa: PLR0913 - all but one have a default
         image_limits: how images are shown.
         max_timeout: seconds that the model may give a command at most; None for no bound.
         offload: what keeps long results out of the context; one with the defaults unless given, False for none.
-        before_call: called before each tool. It may raise `ToolError` to refuse; all else that it raises propagates.
-        after_call: called after each, with the same rule. It sees results that `before_call` gave, too.
+        own: tools of your own beside these, each a `Tool` with a name of its own; all that stands around a call stands
+            around theirs. What they raise of `ToolError`, `OSError`, `LimitError` and `ArtifactError` is an answer.
+        before_call: called before each tool as `before_call(name, arguments)`, async or not. It returns None to go on,
+            other arguments for the tool (those that it was given are a copy), or a `ToolResult` instead of a call. It
+            may raise `ToolError` to refuse; all else that it raises propagates.
+        after_call: called after each as `after_call(name, arguments, result)`, with the same rules: it returns None, or
+            another `ToolResult`. It sees results that `before_call` gave, too.
         secrets: texts that are masked in log records, beside the values of the env's variables.
 
     Raises:
@@ -112,12 +119,17 @@ def toolset(  # noqa: PLR0913 - all but one have a default
     """
     if not env.workdir:
         raise ConfigError("a toolset needs an open env: enter `async with open_env(config) as env` first")
-    for name in (*(allow or ()), *deny):
-        if name not in _MAKERS:
-            near = difflib.get_close_matches(name, TOOLS, n=1)
-            raise ConfigError(
-                f"there is no tool {name!r}: {f'did you mean {near[0]!r}?' if near else ', '.join(TOOLS)}"
-            )
+    mine = list(own)
+    known = _known_names(mine)
+    for given in (allow or (), deny):
+        if isinstance(given, str):
+            raise ConfigError(f"names of tools are a list, not one text: write [{given!r}]")
+        for name in given:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, n=1)
+                raise ConfigError(
+                    f"there is no tool {name!r}: {f'did you mean {near[0]!r}?' if near else ', '.join(known)}"
+                )
     if store is not None and scope is None:
         raise ConfigError("a toolset with a store needs a scope: whose artifacts are they?")
     rules = PathRules() if paths is None else paths
@@ -136,7 +148,16 @@ def toolset(  # noqa: PLR0913 - all but one have a default
         max_timeout=max_timeout,
     )
     masker = Masker(_secret_names(env), secrets, env.mask if isinstance(env, Masks) else None)
-    return Toolset(context, offloader=offloader, before_call=before_call, after_call=after_call, masker=masker)
+    more = [_guarded(tool, context) for tool in mine if _is_wanted(tool.name, allow, deny)]
+    return Toolset(context, more, offloader=offloader, before_call=before_call, after_call=after_call, masker=masker)
+
+
+def _known_names(own: Sequence[Tool]) -> tuple[str, ...]:
+    names = (*TOOLS, *(tool.name for tool in own))
+    for tool in own:
+        if names.count(tool.name) > 1:
+            raise ConfigError(f"there are two tools {tool.name!r}: give yours another name")
+    return names
 
 
 def _is_wanted(name: str, allow: Collection[str] | None, deny: Collection[str]) -> bool:
@@ -187,6 +208,7 @@ class Toolset:
     def __init__(
         self,
         context: Context,
+        own: Iterable[Tool],
         *,
         offloader: Offloader | None,
         before_call: BeforeCall | None,
@@ -200,6 +222,7 @@ class Toolset:
         self._after_call = after_call
         self._masker = masker
         self._bare = {name: make(context) for name, make in _MAKERS.items() if name in context.tools}
+        self._bare |= {tool.name: tool for tool in own}
         self._tools = {name: self._bound(tool) for name, tool in self._bare.items()}
 
     def __iter__(self) -> Iterator[Tool]:
@@ -280,11 +303,15 @@ class Toolset:
             if isinstance(changed, ToolResult):
                 result = changed
             elif changed is not None:
+                if not isinstance(changed, Mapping):
+                    raise TypeError(f"before_call returns None, arguments or a ToolResult, not {changed!r}")
                 arguments = changed
         if result is None:
             result = await tool.call(arguments)
         if self._after_call is not None:
             swapped = await _awaited(self._after_call(tool.name, copy.deepcopy(arguments), result))
+            if swapped is not None and not isinstance(swapped, ToolResult):
+                raise TypeError(f"after_call returns None or a ToolResult, not {swapped!r}")
             result = result if swapped is None else swapped
         return result
 
@@ -317,6 +344,20 @@ class Toolset:
         near = difflib.get_close_matches(name.lower(), self._tools, n=1)
         meant = f" Did you mean {near[0]}?" if near else ""
         return f"There is no tool {name[:_SHOWN_NAME]!r}.{meant} There are: {', '.join(self._tools) or 'none'}."
+
+
+def _guarded(tool: Tool, context: Context) -> Tool:
+    """Make answers of what a tool of the caller's own raises, as those of a model's other tools do."""
+
+    async def handle(arguments: Mapping[str, object]) -> ToolResult:
+        try:
+            return await tool.call(arguments)
+        except ToolError as error:
+            return _error(str(error))
+        except (OSError, LimitError, ArtifactError) as error:
+            return _error(await explain(error, context.env, tools=context.tools, paths=context.paths))
+
+    return Tool(tool.definition, handle)
 
 
 def _error(text: str) -> ToolResult:

@@ -423,7 +423,7 @@ async def test_C102_a_lost_entry_sends_nobody_back(store: ArtifactStore) -> None
     for reference in (handle, "result.txt"):
         answer = await Retrieval(store, scope=SCOPE).retrieve(reference)
         assert answer.is_error
-        assert "not available: go on with the preview" in answer.text
+        assert "not available: go on with the preview of it" in answer.text
         assert not re.search(r"\b(re-?run|again|retry|re-?execute)\b", answer.text, re.IGNORECASE)
 
 

@@ -119,7 +119,7 @@ async def test_a_path_that_the_marker_left_out_is_named() -> None:
 
 async def test_C021_a_silent_command_says_so() -> None:
     """C021: of both streams, or of one."""
-    assert (await told(result())).text == "Exit code 0, after under 0.01 s.\nIt wrote nothing to stdout or stderr."
+    assert (await told(result())).text == "Exit code 0, after less than 0.01 s.\nIt wrote nothing to stdout or stderr."
     assert "stdout is empty." in (await told(result(stderr="e"))).text
     assert "stderr is empty." in (await told(result(stdout="o"))).text
     assert "empty" not in (await told(result(stdout="o", stderr="e"))).text
@@ -127,7 +127,7 @@ async def test_C021_a_silent_command_says_so() -> None:
 
 @pytest.mark.parametrize(
     ("duration", "said"),
-    [(0.001, "under 0.01 s"), (0.314, "0.31 s"), (9.999, "10.00 s"), (12.3, "12 s"), (4000, "4,000 s")],
+    [(0.001, "less than 0.01 s"), (0.314, "0.31 s"), (9.999, "10.00 s"), (12.3, "12 s"), (4000, "4,000 s")],
 )
 async def test_the_duration_is_said(duration: float, said: str) -> None:
     """As exactly as matters."""

@@ -166,6 +166,12 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
     assert "look takes path, limit (optional)" in said
 
 
+def test_what_is_missing_was_meant() -> None:
+    """By the name that is not there, whatever else it resembles."""
+    assert "no argument 'limits', did you mean 'path'" in refusal({"limits": "x"})
+    assert "no argument 'limits', did you mean 'limit'" in refusal({"path": "x", "limits": 3})
+
+
 @pytest.mark.parametrize("path", ["", "a\0b", 3, None, ["a"]])
 def test_a_path_is_a_text_without_nul(path: object) -> None:
     """Anything else is refused before the env sees it."""

@@ -15,12 +15,12 @@ from runenv.envs import open_env
 from runenv.errors import ConfigError, EnvLostError, StoreError, ToolError
 from runenv.providers import openai_chat
 from runenv.testing.scripted import ScriptedEnv, result
-from runenv.tools import TOOLS, PathRules, toolset
-from runenv.types import BadCall, ExecResult, FilePart, Output, TextPart, ToolCall, ToolResult
+from runenv.tools import TOOLS, PathRules, Tool, toolset
+from runenv.types import BadCall, ExecResult, FilePart, Output, TextPart, ToolCall, ToolDefinition, ToolResult
 from tests.tools.fakes import SearchingEnv, scripted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from runenv.env import RunEnv
     from runenv.tools import Toolset
@@ -109,6 +109,68 @@ async def test_a_call_that_could_not_be_read_does_nothing() -> None:
         assert env.calls == []
     assert isinstance(call, BadCall)
     assert answer == call.answer
+
+
+def greeter(greet: Callable[[Mapping[str, object]], ToolResult]) -> Tool:
+    """A tool of a framework's own."""
+
+    async def handle(arguments: Mapping[str, object]) -> ToolResult:
+        return greet(arguments)
+
+    return Tool(ToolDefinition("greet", "Greet.", {"type": "object"}), handle)
+
+
+async def test_own_tools_are_called_like_the_others(store: ArtifactStore) -> None:
+    """Long texts are offloaded, hooks called, errors answered."""
+    seen: list[str] = []
+    errors = {"tool": ToolError("Nobody is there."), "file": FileNotFoundError(2, "none", "x")}
+
+    def greet(arguments: Mapping[str, object]) -> ToolResult:
+        if "error" in arguments:
+            raise errors[str(arguments["error"])]
+        return ToolResult((TextPart(LONG if "long" in arguments else "Hello."),))
+
+    def before(name: str, _: Mapping[str, object]) -> None:
+        seen.append(name)
+
+    async with (
+        scripted() as env,
+        toolset(env, store, scope="r", allow=["greet", "exec"], own=[greeter(greet)], before_call=before) as tools,
+    ):
+        assert names(tools) == ("exec", "greet")
+        assert (await tools.call("greet", {})).text == "Hello."
+        assert len((await tools.call("greet", {"long": True})).text) < len(LONG)
+        assert (await tools.call("greet", {"error": "tool"})).text == "Nobody is there."
+        missing = await tools.call("greet", {"error": "file"})
+    assert (missing.is_error, "There is no 'x'" in missing.text) == (True, True)
+    assert seen == ["greet"] * 4
+
+
+def test_an_own_tool_has_a_name_of_its_own() -> None:
+    """It replaces none of ours by accident; it can be denied like them."""
+    tool = greeter(lambda _: ToolResult(()))
+    with pytest.raises(ConfigError, match="two tools 'greet'"):
+        toolset(SearchingEnv(), own=[tool, tool])
+    assert "greet" not in toolset(SearchingEnv(), own=[tool], deny=["greet"])
+    with pytest.raises(ConfigError, match="did you mean 'greet'"):
+        toolset(SearchingEnv(), own=[tool], deny=["gret"])
+    with pytest.raises(ConfigError, match=r"write \['exec'\]"):
+        toolset(SearchingEnv(), allow="exec")
+
+
+@pytest.mark.parametrize("hook", ["before_call", "after_call"])
+async def test_a_hook_that_returns_nonsense_is_a_fault_of_the_program(hook: str) -> None:
+    """Not of the model, which must not hear of it."""
+    async with scripted() as env, toolset(env, **cast("Any", {hook: lambda *_: "yes"})) as tools:
+        with pytest.raises(TypeError, match=f"{hook} returns"):
+            await tools.call("exec", {"command": "true"})
+
+
+def test_T1_the_rules_for_paths_are_told_beforehand() -> None:
+    """A model that knows them wastes no call; the shell is not bound by them."""
+    tools = toolset(SearchingEnv(), paths=PathRules(allow=["src"], deny=["*.key", ".env"]))
+    told = {tool.name: "only src, never *.key, .env" in tool.definition.description for tool in tools}
+    assert told == {name: name != "exec" for name in TOOLS[:7]}
 
 
 async def test_a_call_is_made_by_name_or_as_a_model_asks(store: ArtifactStore) -> None:
