@@ -21,7 +21,7 @@ from runenv.artifacts.handles import whole
 from runenv.errors import ConfigError, ToolError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from runenv.env import RunEnv
 
@@ -122,6 +122,22 @@ class PathRules:
 
         return is_allowed
 
+    async def excluded(self, env: RunEnv, folder: str) -> list[str]:
+        """Return what is denied below a folder as patterns of `Searches`, so that it is not even looked into.
+
+        Args:
+            env: where it is.
+            folder: an allowed folder, as `check` returned it, from which a search begins: all below it is allowed,
+                but for what is denied.
+
+        Returns:
+            Patterns relative to the folder. Above the workdir they may say less than `filter` does.
+        """
+        if not self._deny:
+            return []
+        names = _Names(await _resolve(env, folder), await _resolve(env, env.workdir), env.workdir)
+        return [glob for pattern in self._deny for glob in pattern.globs(names)]
+
     def _refusal(self, real: _Path, home: _Path, workdir: str, given: _Path) -> str | None:
         """Say why a path is refused, or None. `given` is another name of it, to which only `deny` listens."""
         names = _Names(real, home, workdir)
@@ -135,7 +151,7 @@ class PathRules:
 
 
 class _Names:
-    """What one place is called: absolutely, through the workdir's own name too, and from the workdir."""
+    """What one place is called: absolutely, through the workdir's own name too, from the workdir; the ways there."""
 
     def __init__(self, path: _Path, home: _Path, workdir: str) -> None:
         named = _split(workdir)
@@ -143,6 +159,7 @@ class _Names:
         self.inner = None if base is None else path[len(base) :]
         self.absolute = {path} if self.inner is None else {path, (*named, *self.inner)}
         self.components = path if self.inner is None else self.inner
+        self.ways = {base[len(path) :] for base in (home, named) if self.inner is None and base[: len(path)] == path}
 
 
 class _Pattern:
@@ -155,6 +172,7 @@ class _Pattern:
         self.text = text
         self._is_absolute = text.startswith("/")
         self._is_name = len(names) == 1 and "/" not in text.rstrip("/")
+        self._texts = names
         self._names = [None if name == "**" and not self._is_name else _name(name) for name in names]
 
     def fits(self, names: _Names) -> bool:
@@ -166,6 +184,21 @@ class _Pattern:
             return any(_begins(path, self._names) for path in names.absolute)
         return names.inner is not None and _begins(names.inner, self._names)
 
+    def globs(self, names: _Names) -> list[str]:
+        """Return the patterns, relative to a folder that it does not fit, of what this one fits below it."""
+        if self._is_name:
+            wanted = self._names[0]
+            is_exact = wanted is not None and not any(wanted(name) for way in names.ways for name in way)
+            return [_glob(self._texts[0])] if is_exact else []
+        if self._is_absolute:
+            places = names.absolute
+        elif names.inner is not None:
+            places = {names.inner}
+        else:
+            return ["/" + "/".join((*map(_literal, way), *map(_glob, self._texts))) for way in sorted(names.ways)]
+        rests = {state for place in places for state in list(_passed(place, self._names))[-1]}
+        return ["/" + "/".join(map(_glob, self._texts[state:])) for state in sorted(rests)]
+
 
 def _listed(patterns: Iterable[_Pattern]) -> str:
     return ", ".join(pattern.text for pattern in patterns)
@@ -175,26 +208,37 @@ def _name(pattern: str) -> Callable[[str], object]:
     return re.compile(fnmatch.translate(pattern)).match
 
 
+def _literal(name: str) -> str:
+    return re.sub(r"([*?\[\\])", r"\\\1", name)
+
+
+def _glob(name: str) -> str:
+    """Return a pattern for one name as a search takes it: there a backslash escapes, and two stars cross folders."""
+    return name if name == "**" else re.sub(r"\*{2,}", "*", name.replace("\\", "\\\\"))
+
+
 def _begins(path: _Path, pattern: Sequence[Callable[[str], object] | None]) -> bool:
-    """Say whether a pattern fits a path or the beginning of one; each name is compared with each part once."""
+    """Say whether a pattern fits a path or the beginning of one."""
+    return any(len(pattern) in states for states in _passed(path, pattern))
+
+
+def _passed(path: _Path, pattern: Sequence[Callable[[str], object] | None]) -> Iterator[set[int]]:
+    """Yield, before and after each name of a path, which parts of a pattern may come next.
+
+    Each name is compared with each part once.
+    """
     states = {0}
     for name in (*path, None):
-        waiting = list(states)
-        while waiting:  # `**` may stand for nothing
-            state = waiting.pop()
-            if state < len(pattern) and pattern[state] is None and state + 1 not in states:
+        for state in range(len(pattern)):
+            if state in states and pattern[state] is None:  # `**` may stand for nothing
                 states.add(state + 1)
-                waiting.append(state + 1)
-        if len(pattern) in states:
-            return True
-        if name is None:
-            break
-        states = {
-            state if (wanted := pattern[state]) is None else state + 1
-            for state in states
-            if (wanted := pattern[state]) is None or wanted(name)
-        }
-    return False
+        yield states
+        if name is not None:
+            states = {
+                state if wanted is None else state + 1
+                for state in states
+                if state < len(pattern) and ((wanted := pattern[state]) is None or wanted(name))
+            }
 
 
 async def _resolve(env: RunEnv, path: str) -> _Path:

@@ -217,7 +217,7 @@ def _answer(file: Opened, shown: Shown, asked: FileRead, notes: list[str]) -> st
         return f"[{' | '.join(about)} | line {first:,} ends before column {asked.column:,}]"
     text = visible(shown.text)
     if text != shown.text:
-        about.append("control characters are shown as pictures, such as \u2400 for NUL")
+        about.append("control characters are shown as pictures, such as \u2400 for NUL, or as <U+202E>")
     if "\ufffd" in text:
         about.append("what is no character is shown as \ufffd")
     is_all = first == 1 and asked.column <= 1 and shown.next is None and shown.cut is None and not shown.unended

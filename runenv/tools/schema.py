@@ -10,23 +10,46 @@ from __future__ import annotations
 
 import difflib
 import json
+import reprlib
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, TypeAlias, TypeVar, cast
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainValidator, ValidationError, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    PlainValidator,
+    ValidationError,
+    WithJsonSchema,
+)
 
 from runenv.errors import ToolError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from pydantic_core import ErrorDetails
 
-__all__ = ("Arguments", "EnvPath", "Texts", "parameters", "read", "shown_value")
+__all__ = ("Arguments", "EnvPath", "Glob", "Globs", "check", "parameters", "read", "shown_value")
 
 _KEYWORDS: Final = ("type", "description", "enum", "default", "minimum", "maximum")
 """What is kept of a schema beside its structure; the others are refused by one vendor or another."""
 _SHOWN_VALUE: Final = 80
 """Characters of a wrong value that an answer repeats."""
+_SHOWN_FAULTS: Final = 8
+"""Things that are wrong which one answer names."""
+MAX_PATH_BYTES: Final = 4095
+"""As long as a path may be for Linux (PATH_MAX, without the NUL at its end)."""
+MAX_GLOBS: Final = 64
+MAX_DEPTH: Final = 64
+"""Lists and objects in one another that arguments may have."""
+MAX_VALUES: Final = 50_000
+"""Values in them, at all depths."""
+MAX_INTEGER: Final = 2**53
+"""Beyond it JSON does not tell one integer from the next (RFC 8259, section 6)."""
+_repr: Final = reprlib.Repr()
+_repr.maxstring = _repr.maxother = 2 * _SHOWN_VALUE
 
 M = TypeVar("M", bound="Arguments")
 
@@ -49,7 +72,21 @@ def _path(value: object) -> str:
         raise ValueError("it must be a path, as text")
     if "\0" in value:
         raise ValueError("a path cannot have a NUL character in it")
+    return _encodable(value, "a path")
+
+
+def _encodable(value: str, what: str) -> str:
+    try:
+        size = len(value.encode("utf-8", "surrogateescape"))
+    except UnicodeEncodeError:
+        raise ValueError(f"{what} cannot have half of a character in it") from None
+    if size > MAX_PATH_BYTES:
+        raise ValueError(f"{what} has at most {MAX_PATH_BYTES:,} bytes, and this one {size:,}")
     return value
+
+
+def _glob(value: str) -> str:
+    return _encodable(value, "a glob")
 
 
 def _texts(value: object) -> object:
@@ -66,10 +103,18 @@ def _texts(value: object) -> object:
     return [value]
 
 
+def _few(value: tuple[str, ...]) -> tuple[str, ...]:
+    if len(value) > MAX_GLOBS:
+        raise ValueError(f"give at most {MAX_GLOBS} of them, not {len(value):,}")
+    return value
+
+
 EnvPath: TypeAlias = Annotated[str, PlainValidator(_path), WithJsonSchema({"type": "string"})]
 """A path inside the env: unlike another text it may hold surrogate escapes, for names that are not UTF-8."""
-Texts: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(_texts)]
-"""Several texts; one alone is taken for a list of it."""
+Glob: TypeAlias = Annotated[str, AfterValidator(_glob)]
+"""A pattern for paths."""
+Globs: TypeAlias = Annotated[tuple[Glob, ...], BeforeValidator(_texts), AfterValidator(_few)]
+"""Several of them; one alone is taken for a list of it."""
 
 
 def parameters(model: type[Arguments]) -> dict[str, object]:
@@ -124,6 +169,29 @@ def _plain(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[st
     return made
 
 
+def check(arguments: Mapping[str, object], *, tool: str) -> None:
+    """Refuse arguments that no code should have to walk: hooks, records and validators do.
+
+    Raises:
+        ToolError: they are no object, or nested too deeply, or too many, or a number in them is too large.
+    """
+    if not isinstance(arguments, Mapping):
+        raise ToolError(f"The arguments of {tool} must be one JSON object.")
+    waiting: list[tuple[object, int]] = [(arguments, 0)]
+    values = 0
+    while waiting:
+        value, depth = waiting.pop()
+        if isinstance(value, int) and abs(value) > MAX_INTEGER:
+            raise ToolError(f"A number in the arguments of {tool} has more than 15 digits. Give a smaller one.")
+        if isinstance(value, Mapping | list | tuple):
+            if depth > MAX_DEPTH:
+                raise ToolError(f"The arguments of {tool} are nested more than {MAX_DEPTH} deep. Write them flat.")
+            values += len(value)
+            if values > MAX_VALUES:
+                raise ToolError(f"The arguments of {tool} have more than {MAX_VALUES:,} values. Write them to a file.")
+            waiting += [(one, depth + 1) for one in (value.values() if isinstance(value, Mapping) else value)]
+
+
 def read(model: type[M], arguments: Mapping[str, object], *, tool: str) -> M:
     """Return the arguments of a call, checked.
 
@@ -135,8 +203,10 @@ def read(model: type[M], arguments: Mapping[str, object], *, tool: str) -> M:
     Raises:
         ToolError: something is wrong with them; the text says what, and what the tool takes.
     """
-    if not hasattr(arguments, "items"):
-        raise ToolError(f"The arguments of {tool} must be one JSON object. {_usage(model, tool)}")
+    try:
+        check(arguments, tool=tool)
+    except ToolError as error:
+        raise ToolError(f"{error} {_usage(model, tool)}") from None
     fields = model.model_fields
     given = {
         name: value
@@ -149,12 +219,13 @@ def read(model: type[M], arguments: Mapping[str, object], *, tool: str) -> M:
         details = error.errors(include_url=False)
     missing = [name for name, field in fields.items() if field.is_required() and name not in given]
     wrong = list(dict.fromkeys(_sentence(model, detail, missing) for detail in details))
-    raise ToolError(f"{'. '.join(wrong)}. {_usage(model, tool)}")
+    more = f". And {len(wrong) - _SHOWN_FAULTS:,} more" if len(wrong) > _SHOWN_FAULTS else ""
+    raise ToolError(f"{'. '.join(wrong[:_SHOWN_FAULTS])}{more}. {_usage(model, tool)}")
 
 
 def shown_value(value: object) -> str:
     """Return a value as an answer may repeat it: short, on one line."""
-    text = repr(value[: 2 * _SHOWN_VALUE]) if isinstance(value, str) else repr(value)
+    text = repr(value[: 2 * _SHOWN_VALUE]) if isinstance(value, str) else _repr.repr(value)
     return text if len(text) <= _SHOWN_VALUE else f"{text[:_SHOWN_VALUE]}..."
 
 
@@ -162,7 +233,7 @@ def _sentence(model: type[Arguments], detail: ErrorDetails, missing: Sequence[st
     name = str(detail["loc"][0]) if detail["loc"] else "arguments"
     field = model.model_fields.get(name)
     if detail["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(name, missing or model.model_fields, n=1)
+        near = difflib.get_close_matches(name[:_SHOWN_VALUE], missing or model.model_fields, n=1)
         parts = [known for known in model.model_fields if known in name.split("_")]
         meant = [*near, *parts, *(missing if len(missing) == 1 else ())]
         hint = f", did you mean {meant[0]!r}?" if meant else ""

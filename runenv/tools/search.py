@@ -10,13 +10,15 @@ from __future__ import annotations
 import errno
 import os
 import posixpath
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 from pydantic import Field
 
 from runenv.env import Searches
 from runenv.errors import ConfigError, ToolError
-from runenv.tools.schema import Arguments, EnvPath, Texts
+from runenv.tools.schema import Arguments, EnvPath, Glob, Globs
+from runenv.tools.text import visible
 from runenv.tools.tool import make_tool
 
 if TYPE_CHECKING:
@@ -49,9 +51,9 @@ class GrepArguments(Arguments):
     """The pattern is the text itself, nothing in it is special."""
     ignore_case: bool = False
     """Match letters in both cases."""
-    include: Texts = ()
+    include: Globs = ()
     """Search only files that fit one of these globs, such as `*.py` or `src/**/*.ts`; relative to `path`."""
-    exclude: Texts = ()
+    exclude: Globs = ()
     """Leave out files and folders that fit one of these globs."""
     context: Annotated[int, Field(ge=0, le=20)] = 0
     """Lines to show before and after each match."""
@@ -66,11 +68,11 @@ class GrepArguments(Arguments):
 class GlobArguments(Arguments):
     """What `glob` takes."""
 
-    pattern: str
+    pattern: Glob
     """Glob for file names: `*.py` at any depth, `src/**/*.py` from `path` on. `*` and `?` stay within a name."""
     path: EnvPath = "."
     """Folder to look in."""
-    exclude: Texts = ()
+    exclude: Globs = ()
     """Leave out files and folders that fit one of these globs."""
     limit: Annotated[int, Field(ge=1, le=MAX_LIMIT)] = 200
     """Files to show, the newest first."""
@@ -95,7 +97,7 @@ def make_grep(context: Context) -> Tool:
         info = await context.env.stat(path)
         if not info.is_dir and not info.is_file:
             raise ToolError(f"{given.path!r} is neither a file nor a folder. Give another path.")
-        is_allowed = await context.paths.filter(context.env, path) if info.is_dir else _always
+        never = await context.paths.excluded(context.env, path) if info.is_dir else []
         try:
             found = await env.grep(
                 given.pattern,
@@ -103,7 +105,7 @@ def make_grep(context: Context) -> Tool:
                 literal=given.literal,
                 ignore_case=given.ignore_case,
                 include=include,
-                exclude=[*exclude, *excluded],
+                exclude=[*exclude, *excluded, *never],
                 context=0 if given.files_only else given.context,
                 max_matches=given.limit,
                 files_only=given.files_only,
@@ -112,7 +114,9 @@ def make_grep(context: Context) -> Tool:
             raise
         except ValueError as error:
             raise ToolError(_refused(error, literal=given.literal)) from error
-        return _Found(given, found, info.is_dir, is_allowed, excluded).text()
+        if info.is_dir:
+            found = _allowed(found, await context.paths.filter(context.env, path))
+        return _Found(given, found, info.is_dir, excluded).text()
 
     description = (
         "Find lines in text files of the sandbox. Answers with `path:line: text`, and `path-line- text` for context, "
@@ -139,10 +143,9 @@ def make_glob(context: Context) -> Tool:
         path = await context.path(folder)
         if not (await context.env.stat(path)).is_dir:
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), folder)
+        exclude += [*excluded, *await context.paths.excluded(context.env, path)]
         try:
-            results = [
-                await env.glob(one, path, exclude=[*exclude, *excluded], max_files=given.limit) for one in patterns
-            ]
+            results = [await env.glob(one, path, exclude=exclude, max_files=given.limit) for one in patterns]
         except ConfigError:
             raise
         except ValueError as error:
@@ -162,10 +165,6 @@ def make_glob(context: Context) -> Tool:
 def shown_path(path: str) -> str:
     """Return a path for one line of an answer: as it is, or quoted with escapes when it would not stay on the line."""
     return path if path.isprintable() else repr(path)
-
-
-def _always(_: str) -> bool:
-    return True
 
 
 def _searching(context: Context) -> Searches:
@@ -228,6 +227,13 @@ def _sentence(error: ValueError) -> str:
     return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
+def _allowed(found: GrepResult, is_allowed: Callable[[str], bool]) -> GrepResult:
+    """Return what may be shown of a result, as if nothing else were there."""
+    verdicts = {path: is_allowed(path) for path in {*found.files, *(line.path for line in found.lines)}}
+    files = tuple(path for path in found.files if verdicts[path])
+    return replace(found, files=files, lines=tuple(line for line in found.lines if verdicts[line.path]))
+
+
 class _Shown(NamedTuple):
     """Lines of an answer, and how many of the matches they show."""
 
@@ -243,21 +249,17 @@ class _Found:
         given: GrepArguments,
         found: GrepResult,
         is_dir: bool,  # noqa: FBT001 - what was searched
-        is_allowed: Callable[[str], bool],
         excluded: Sequence[str],
     ) -> None:
-        allowed = {path: is_allowed(path) for path in {*found.files, *(line.path for line in found.lines)}}
         self._given = given
         self._found = found
         self._is_dir = is_dir
         self._excluded = excluded
-        self._files = [path for path in found.files if allowed[path]]
-        self._lines = [line for line in found.lines if allowed[line.path]]
-        self._denied = len(found.files) - len(self._files)
 
     def text(self) -> str:
         """Return all of it."""
-        count = len(self._files) if self._given.files_only else sum(line.is_match for line in self._lines)
+        found = self._found
+        count = len(found.files) if self._given.files_only else sum(line.is_match for line in found.lines)
         shown = _fitting(self._file_lines() if self._given.files_only else self._grep_lines())
         return "\n".join([self._head(count), *shown.lines, *self._notes(count, shown.matches)])
 
@@ -269,8 +271,8 @@ class _Found:
         where = f"in {_where(self._given.path)}"
         what = _cut(repr(self._given.pattern), 200)
         if not count:
-            return f"No match of {what} {where}."
-        files = _count(len(self._files), "file")
+            return f"No match of {what} {where}{'' if self._found.complete else ' so far'}."
+        files = _count(len(self._found.files), "file")
         least = "" if self._found.complete else "At least "
         if self._given.files_only:
             return f"{least}{files} with a match of {what} {where}:"
@@ -278,19 +280,20 @@ class _Found:
         return f"{least}{lines} in {files}, for {what} {where}:"
 
     def _file_lines(self) -> Iterator[tuple[str, bool]]:
-        for path in self._files:
+        for path in self._found.files:
             yield self._path(path), True
 
     def _grep_lines(self) -> Iterator[tuple[str, bool]]:
         """Yield lines, and whether each is a match; files and pieces of a file are set apart."""
         before: GrepLine | None = None
-        for line in self._lines:
+        for line in self._found.lines:
             if before is not None and line.path != before.path:
                 yield "", False
             elif before is not None and self._given.context and line.number != before.number + 1:
                 yield "--", False
             path = self._path(line.path)
-            text = line.text if line.is_match else _cut(line.text, MAX_CONTEXT_CHARS)
+            text = visible(line.text.removesuffix("\r"))
+            text = text if line.is_match else _cut(text, MAX_CONTEXT_CHARS)
             start = f"[... {line.omitted_before:,} bytes] " if line.omitted_before else ""
             end = f" [{line.omitted_after:,} bytes ...]" if line.omitted_after else ""
             mark = (":", ": ") if line.is_match else ("-", "- ")
@@ -310,10 +313,6 @@ class _Found:
         elif not found.complete:
             more = f", or a larger limit (at most {MAX_LIMIT:,})" if given.limit < MAX_LIMIT else ""
             notes.append(f"The search ended at its limit, so there may be more. Use {narrower}{more}.")
-        if self._denied:
-            notes.append(
-                f"{_count(self._denied, 'more file')} with matches may not be shown, by the rules of this agent."
-            )
         return [*notes, *self._skipped(count)]
 
     def _skipped(self, count: int) -> list[str]:
@@ -337,14 +336,14 @@ def _files_text(
     is_allowed: Callable[[str], bool],
     excluded: Sequence[str],
 ) -> str:
-    """Say which files were found."""
+    """Say which files were found; those that are not allowed are as if they were not there."""
     by_path: dict[str, FoundFile] = {file.path: file for result in results for file in result.files}
     files = sorted(by_path.values(), key=lambda file: file.mtime, reverse=True)
-    allowed = [file for file in files if is_allowed(file.path)]
-    shown = _fitting((shown_path(_joined(folder, file.path)), True) for file in allowed[: given.limit])
-    count = (
-        sum(result.count for result in results) if len(results) == 1 else max(len(files), *(r.count for r in results))
-    )
+    count = results[0].count if len(results) == 1 else max(len(files), *(result.count for result in results))
+    denied = [file for file in files if not is_allowed(file.path)]
+    files = [file for file in files if file not in denied]
+    count -= len(denied)
+    shown = _fitting((shown_path(_joined(folder, file.path)), True) for file in files[: given.limit])
     where = f"{_cut(repr(given.pattern), 200)} in {_where(folder)}"
     skipped = f" Not looked into: {' '.join(excluded)}." if excluded else ""
     if any(result.timed_out for result in results):
@@ -352,10 +351,6 @@ def _files_text(
     if not files:
         return f"No file fits {where}.{skipped}"
     notes: list[str] = []
-    denied = len(files) - len(allowed)
-    count -= denied
-    if denied:
-        notes.append(f"{_count(denied, 'file')} more may not be shown, by the rules of this agent.")
     if shown.matches < count:
         more = f" or a larger limit (at most {MAX_LIMIT:,})" if given.limit < MAX_LIMIT else ""
         notes.append(f"Only the newest {shown.matches:,} are shown. Use a narrower path or pattern{more}.")

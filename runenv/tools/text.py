@@ -43,7 +43,8 @@ REMEMBERED: Final = 64
 """Files of which it is known where their lines are."""
 
 _CUT: Final = re.compile(r" \[cut: goes on at column=\d+\]\n\Z")
-_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+_CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f]")
+_MISLEADING: Final = re.compile("[\x80-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _PICTURES: Final = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"} | {0x7F: 0x2421}
 
 
@@ -191,8 +192,14 @@ class _Held:
 
 
 def visible(text: str) -> str:
-    """Show control characters, but for tabs and newlines, as the pictures of them that Unicode has."""
-    return text.translate(_PICTURES) if _CONTROL.search(text) else text
+    """Show characters that move what is around them, but for tabs and newlines.
+
+    Control characters of ASCII as the pictures of them that Unicode has; others, and those that end a line or turn the
+    direction of writing, as `<U+202E>`.
+    """
+    if _CONTROL.search(text):
+        text = text.translate(_PICTURES)
+    return text if text.isascii() else _MISLEADING.sub(lambda found: f"<U+{ord(found[0]):04X}>", text)
 
 
 def _shown(found: Page, scan: _Scan) -> Shown:

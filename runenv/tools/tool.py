@@ -9,7 +9,7 @@ tool (`toolset.py`), not in it; each tool is made by a function of a context, in
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, TypeVar
 
 from runenv.errors import ArtifactError, LimitError, ToolError
 from runenv.tools.failures import explain
@@ -35,6 +35,9 @@ Handler: TypeAlias = "Callable[[Mapping[str, object]], Awaitable[ToolResult]]"
 """What answers a call, from the arguments as the model wrote them."""
 
 M = TypeVar("M", bound=Arguments)
+
+ERROR_CHARS: Final = 8_000
+"""Characters of what is said of a call that failed: more than any of our own words need."""
 
 
 class Retrieves(Protocol):
@@ -166,10 +169,9 @@ def make_tool(
         try:
             returned = await run(read(model, arguments, tool=name))
         except ToolError as error:
-            return ToolResult((TextPart(_encodable(str(error))),), is_error=True)
+            return _failed(str(error))
         except (OSError, LimitError, ArtifactError) as error:
-            text = await explain(error, context.env, tools=context.tools, paths=context.paths)
-            return ToolResult((TextPart(_encodable(text)),), is_error=True)
+            return _failed(await explain(error, context.env, tools=context.tools, paths=context.paths))
         if isinstance(returned, str):
             returned = (TextPart(returned),)
         if isinstance(returned, tuple):
@@ -178,6 +180,12 @@ def make_tool(
 
     rules = context.paths.words if "path" in model.model_fields else ""
     return Tool(ToolDefinition(name, " ".join(f"{description}{rules}".split()), parameters(model)), handle)
+
+
+def _failed(text: str) -> ToolResult:
+    if len(text) > ERROR_CHARS:
+        text = f"{text[: ERROR_CHARS // 2]} [...] {text[-ERROR_CHARS // 2 :]}"
+    return ToolResult((TextPart(_encodable(text)),), is_error=True)
 
 
 def _checked(result: ToolResult) -> ToolResult:

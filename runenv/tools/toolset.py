@@ -28,6 +28,7 @@ from runenv.tools.images import DEFAULT_LIMITS
 from runenv.tools.listing import make_file_list
 from runenv.tools.paths import PathRules
 from runenv.tools.reading import make_file_read
+from runenv.tools.schema import check
 from runenv.tools.search import make_glob, make_grep
 from runenv.tools.telemetry import Masker, observe, prepare_spans
 from runenv.tools.tool import Context, KeptResult, Tool
@@ -286,6 +287,10 @@ class Toolset:
         return Tool(tool.definition, handle)
 
     async def _run(self, tool: Tool, arguments: Mapping[str, object], call_id: str | None) -> ToolResult:
+        try:
+            check(arguments, tool=tool.name)
+        except ToolError as error:
+            return _error(str(error))
         env, masker = self._context.env, self._masker
         with observe(tool.name, arguments, env=env, masker=masker, call_id=call_id) as observed:
             try:

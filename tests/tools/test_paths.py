@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from runenv.envs.transfer.globs import Verdict, matcher
 from runenv.errors import ConfigError, ToolError
 from runenv.testing.scripted import ScriptedEnv
 from runenv.tools.paths import MAX_LINKS, PathRules
@@ -78,6 +81,31 @@ async def test_what_is_denied_wins() -> None:
     assert await allowed("src/a.py", allow=["src/**"], deny=["*.key"])
     assert not await allowed("src/a.key", allow=["src/**"], deny=["*.key"])
     assert not await allowed("src/a.py", allow=[])
+
+
+NAMES = st.sampled_from(["a", "b", "home", "work", "a.key"])
+PARTS = st.sampled_from(["a", "b", "work", "*", "**", "?", "[ab]", "a**", "*.key", "home"])
+PATTERNS = st.builds(
+    lambda start, parts: start + "/".join(parts), st.sampled_from(["", "/"]), st.lists(PARTS, min_size=1, max_size=3)
+)
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.lists(PATTERNS, max_size=2), st.lists(NAMES, max_size=2), st.lists(NAMES, min_size=1, max_size=3))
+async def test_a_search_is_told_what_is_denied(patterns: list[str], folder: list[str], below: list[str]) -> None:
+    """What its patterns leave out is denied; and, unless it begins above the workdir, the other way round."""
+    rules, base, path = PathRules(deny=patterns), "/" + "/".join(folder), "/".join(below)
+    async with ScriptedEnv(workdir="/home/work") as env:
+        try:
+            await rules.check(env, base)
+        except ToolError:
+            return
+        decide = matcher(exclude=await rules.excluded(env, base))
+        is_allowed = (await rules.filter(env, base))(path)
+    ways = [("/".join(below[:length]), length < len(below)) for length in range(1, len(below) + 1)]
+    found = all(decide(*way) is not Verdict.LEAVE for way in ways)
+    assert found or not is_allowed
+    assert is_allowed or not found or "/home/work".startswith(base.rstrip("/") + "/")
 
 
 async def test_without_rules_nothing_is_looked_at() -> None:

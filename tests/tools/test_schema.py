@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
 from runenv.errors import ToolError
-from runenv.tools.schema import Arguments, EnvPath, Texts, parameters, read, shown_value
+from runenv.tools.schema import Arguments, EnvPath, Globs, parameters, read, shown_value
 from runenv.tools.tool import Tool  # noqa: TC001 - a fixture's type
 
 
@@ -25,7 +25,7 @@ class Wanted(Arguments):
     mode: Literal["fast", "slow"] | None = None
     """How."""
     follow: bool = False
-    include: Texts = ()
+    include: Globs = ()
     name: str | None = None
     seconds: float | None = None
     command: str | tuple[str, ...] = ""

@@ -111,6 +111,35 @@ async def test_a_call_that_could_not_be_read_does_nothing() -> None:
     assert answer == call.answer
 
 
+def nested(depth: int) -> object:
+    """Lists in one another."""
+    value: object = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *("\ud800", "x" * 5_000, "x" * 2_000_000, "{" + "a," * 100_000 + "}", ["x" * 200_000], ["x"] * 10_000),
+        *(10**5_000, -(10**17), 1e308, nested(700), nested(50_000), {"a": nested(700)}),
+    ],
+    ids=lambda value: f"{type(value).__name__}",
+)
+async def test_T1_whatever_the_arguments_are_a_call_is_answered(value: object, store: ArtifactStore) -> None:
+    """In every place of every tool, in short words, with hooks and records that look at them."""
+    async with open_env(LocalConfig()) as env, toolset(env, store, scope="r", before_call=lambda *_: None) as tools:
+        for tool in tools:
+            for name in cast("dict[str, object]", tool.definition.parameters["properties"]):
+                answer = await tools.call(tool.name, {name: value, **({} if name == "path" else {"path": "a"})})
+                assert len(answer.text) < 10_000
+            answer = await tools.call(tool.name, {f"unknown {number}": value for number in range(1_000)})
+            assert (answer.is_error, len(answer.text) < 10_000) == (True, True)
+        answer = await tools.call("file_read", cast("Any", value))
+        assert answer.is_error
+
+
 def greeter(greet: Callable[[Mapping[str, object]], ToolResult]) -> Tool:
     """A tool of a framework's own."""
 

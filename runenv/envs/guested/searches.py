@@ -35,6 +35,8 @@ MAX_RESULTS: Final = 10_000
 """Lines or files that one search may be asked for."""
 MAX_CONTEXT: Final = 50
 """Lines before and after a match."""
+MAX_PATTERN_BYTES: Final = 64 * 1024
+"""Of include and exclude: they go on a command line, and each is tried on every path."""
 _SPARE_BYTES: Final = 64 * 1024
 """Room for what the guest adds after it has noticed that it is over its limit."""
 _REFUSED: Final = 2
@@ -79,7 +81,10 @@ def _common(flags: str, include: Sequence[str], exclude: Sequence[str], limit: i
     yield f"flags={flags}"
     yield f"limit={limit}"
     yield f"bytes={MAX_OUTPUT_BYTES - _SPARE_BYTES}"
-    for tag, pattern in pattern_fields(include, exclude):
+    fields = pattern_fields(include, exclude)
+    if sum(len(pattern) for _, pattern in fields if isinstance(pattern, bytes)) > MAX_PATTERN_BYTES:
+        raise ValueError(f"the patterns of a search have at most {MAX_PATTERN_BYTES:,} bytes together")
+    for tag, pattern in fields:
         yield b"%s=%s" % (b"include" if tag is Tag.INCLUDE else b"exclude", pattern)
 
 

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 __all__ = ("Verdict", "matcher")
 
+MAX_BYTES: Final = 4096
+"""Of one pattern: PATH_MAX of Linux."""
 _SLASH: Final = ord("/")
 _STAR: Final = b"[^/]*?"
 _STARS: Final = b".*?"
@@ -57,7 +59,7 @@ def matcher(include: Sequence[str] = (), exclude: Sequence[str] = ()) -> Callabl
     """Return the function that decides on `(path, is_dir)`, for a path relative to the tree's root.
 
     Raises:
-        ValueError: a pattern can match nothing.
+        ValueError: a pattern can match nothing, or has more than 4,096 bytes.
     """
     wanted = [_Glob(pattern) for pattern in include]
     unwanted = [_Glob(pattern) for pattern in exclude]
@@ -91,6 +93,10 @@ class _Glob:
 
     def __init__(self, pattern: str) -> None:
         raw = os.fsencode(pattern)
+        if len(raw) > MAX_BYTES:
+            raise ValueError(
+                f"a pattern has at most {MAX_BYTES:,} bytes, as the longest path, and this one {len(raw):,}"
+            )
         body = raw.removesuffix(b"/")
         path = body.removeprefix(b"/")
         if b"\0" in raw or not {b"", b".", b".."}.isdisjoint(path.split(b"/")):
