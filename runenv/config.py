@@ -11,11 +11,13 @@ powers of 1,024). Times are seconds. In both, None means no limit where the type
 from __future__ import annotations
 
 import difflib
+import inspect
 import math
 import os
 import posixpath
 import re
 import stat
+import textwrap
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, TypeAlias
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from typing import Self
 
+    from pydantic.fields import FieldInfo
     from pydantic_core import ErrorDetails
 
 __all__ = ("BindMount", "DockerConfig", "EnvConfig", "LocalConfig", "Mount", "TmpfsMount", "VolumeMount")
@@ -46,12 +49,22 @@ MIB: Final = 1024 * KIB
 GIB: Final = 1024 * MIB
 _UNITS: Final = {"": 1, "k": KIB, "m": MIB, "g": GIB, "t": 1024 * GIB}
 _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?) ?([kmgt]?)(?:i?b)?", re.ASCII | re.IGNORECASE)
+_BOUNDS: Final = {
+    "greater_than_equal": ("ge", "at least"),
+    "greater_than": ("gt", "more than"),
+    "less_than_equal": ("le", "at most"),
+}
+"""Of pydantic's refusals: where each has its bound, and what that is in words."""
+_DOC_WIDTH: Final = 110
+"""Columns of a model's docstring."""
 _MAX_ID: Final = 2**32 - 2
 """The largest user or group id; the one above means "nobody" to the kernel's calls."""
 
 _KERNEL_FOLDERS: Final = ("/dev", "/proc", "/sys")
 _GUEST_FOLDER: Final = "/.runenv"
 """In a container the place of the guest; nothing else may be mounted there."""
+_GUEST_VOLUMES: Final = "runenv-guest-"
+"""How the names of the volumes with the guest begin."""
 _ENGINE_SOCKETS: Final = (
     "/run/docker.sock",
     "/var/run/docker.sock",
@@ -84,13 +97,34 @@ def _sentence(model: type[BaseModel], detail: ErrorDetails) -> str:
         return f"{model.__name__}{place}: {cause}" if place else str(cause)
     if detail["type"] == "missing":
         return f"{model.__name__}{place} is missing"
+    if detail["type"] in _BOUNDS:
+        name, words = _BOUNDS[detail["type"]]
+        return f"{model.__name__}{place}: must be {words} {_shown(str(key), detail.get('ctx', {}).get(name))}"
     message = str(cause) if cause else detail["msg"][:1].lower() + detail["msg"][1:]
     return f"{model.__name__}{place}: {message}"
+
+
+def _shown(key: str, value: object) -> str:
+    """Write a value of a key for people; bytes with their unit."""
+    if not key.endswith("_bytes") or not isinstance(value, int):
+        if isinstance(value, float):
+            return f"{value:g}"
+        return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else repr(value)
+    for unit, name in ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
+        if value and value % unit == 0:
+            return f"{value // unit:,} {name}"
+    return f"{value:,} bytes"
 
 
 def _nearest(name: str, known: tuple[str, ...]) -> str:
     near = difflib.get_close_matches(name, known, n=1)
     return f"did you mean {near[0]!r}?" if near else f"it has {', '.join(known)}"
+
+
+def _key_line(key: str, field: FieldInfo) -> str:
+    default = "required" if field.is_required() else f"default {_shown(key, field.default)}"
+    text = f"{key}: {' '.join((field.description or '').split())} ({default})"
+    return textwrap.fill(text, _DOC_WIDTH, initial_indent=" " * 4, subsequent_indent=" " * 8)
 
 
 class _Settings(BaseModel):
@@ -106,7 +140,29 @@ class _Settings(BaseModel):
 
     if not TYPE_CHECKING:  # type checkers take the signature from the fields
 
+        @classmethod
+        def __pydantic_init_subclass__(cls, **_: object) -> None:
+            """Have `help()` tell what can be set: each key with its default, without the types' validators."""
+            fields = {key: field for key, field in cls.model_fields.items() if key != "kind"}
+            lines = [_key_line(key, field) for key, field in fields.items()]
+            cls.__doc__ = "\n".join([inspect.cleandoc(cls.__doc__ or ""), "", "Attributes:", *lines])
+            cls.__signature__ = inspect.Signature(
+                [
+                    inspect.Parameter(
+                        key,
+                        inspect.Parameter.KEYWORD_ONLY,
+                        default=inspect.Parameter.empty if field.is_required() else field.default,
+                    )
+                    for key, field in fields.items()
+                ]
+            )
+
         def __init__(self, **data: object) -> None:
+            """Check the settings.
+
+            Raises:
+                ConfigError: a key is unknown or its value is not allowed.
+            """
             with _refusals(type(self)):
                 super().__init__(**data)
 
@@ -205,6 +261,14 @@ def _matching(pattern: str, what: str) -> Callable[[str], str]:
     return check
 
 
+def _volume_name(value: str) -> str:
+    if value.startswith(_GUEST_VOLUMES):
+        raise ValueError(f"{value!r} is no name for a volume: {_GUEST_VOLUMES!r} begins those that are runenv's own")
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]+", value):
+        raise ValueError(f"{value!r} is no name for a volume: letters, digits, '_', '.', '-', two or more")
+    return value
+
+
 def _from_home(value: Path) -> Path:
     return Path(posixpath.expanduser(value))  # unlike pathlib's, harmless for a user without a home
 
@@ -244,7 +308,7 @@ class BindMount(_Settings):
         if not self.unsafe and (reason := _gives_host_away(self.source)):
             raise ConfigError(
                 f"the source {str(self.source)!r} of a bind mount {reason}: it would give the container power over"
-                " the host; set unsafe=True if you want that"
+                " the host; set unsafe=True if you want that (in a file: unsafe: true)"
             )
         return self
 
@@ -254,7 +318,7 @@ class VolumeMount(_Settings):
 
     kind: Literal["volume"] = "volume"
     """What sort of mount this is."""
-    name: Annotated[str, AfterValidator(_matching(r"(?!runenv-guest-)[A-Za-z0-9][A-Za-z0-9_.-]+", "name for a volume"))]
+    name: Annotated[str, AfterValidator(_volume_name)]
     """Name of the volume: letters, digits, `_`, `.`, `-`."""
     target: EnvFolder
     """Absolute path inside the container."""
@@ -331,7 +395,7 @@ class DockerConfig(EnvConfig):
     mounts: tuple[Mount, ...] = ()
     """What else is inside: `BindMount`, `VolumeMount`, `TmpfsMount`, each at its own target."""
     pull: Literal["missing", "always", "never"] = "missing"
-    """When the image is fetched from its registry."""
+    """When the image is fetched from its registry: "missing" on the engine, "always", or "never"."""
     pull_timeout: Seconds = 600.0
     """Seconds that fetching it may take."""
     platform: Annotated[str, AfterValidator(_matching(r"[a-z0-9_]+/[a-z0-9_]+(/[a-z0-9_.]+)?", "platform"))] | None = (

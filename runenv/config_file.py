@@ -29,7 +29,7 @@ from runenv.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-__all__ = ("load_config",)
+__all__ = ("agent_config", "load_config", "read_agents")
 
 MAX_FILE_BYTES: Final = 256 * 1024
 """Of a configuration file; bounds the work on a wrong or hostile one (YAML is slow: ten seconds at worst)."""
@@ -53,19 +53,47 @@ def load_config(path: str | Path) -> dict[str, LocalConfig | DockerConfig]:
         ConfigError: the file is no such file; the sentence names file, agent and key.
         OSError: it cannot be read.
     """
+    return {agent: agent_config(path, agent, settings) for agent, settings in read_agents(path).items()}
+
+
+def read_agents(path: str | Path) -> dict[str, object]:
+    """Read what a file says of each agent's env, without a look at it.
+
+    Args:
+        path: as for `load_config`.
+
+    Returns:
+        The settings of each agent by its name, in the order of the file; `agent_config` makes an env of them.
+
+    Raises:
+        ConfigError: the file is no such file.
+        OSError: it cannot be read.
+    """
     file = Path(path)
     agents = _parse(file)
     if not isinstance(agents, dict):
         raise ConfigError(f"{str(file)!r}: the top level must map names of agents to their envs")
-    configs: dict[str, LocalConfig | DockerConfig] = {}
-    for agent, settings in agents.items():
+    for agent in agents:
         if not isinstance(agent, str):
             raise ConfigError(f"{str(file)!r}: the name of an agent must be text: put {agent!r} in quotes")
-        try:
-            configs[agent] = _config(settings)
-        except ConfigError as error:
-            raise ConfigError(f"{str(file)!r}: agent {agent!r}: {error}") from None  # the cause may hold values
-    return configs
+    return agents
+
+
+def agent_config(path: str | Path, agent: str, settings: object) -> LocalConfig | DockerConfig:
+    """Return the configuration of one agent's env.
+
+    Args:
+        path: of the file, for errors.
+        agent: its name, for errors.
+        settings: as `read_agents` gave them; the variables that they name are looked up now.
+
+    Raises:
+        ConfigError: they are none; the sentence names file, agent and key.
+    """
+    try:
+        return _config(settings)
+    except ConfigError as error:
+        raise ConfigError(f"{str(path)!r}: agent {agent!r}: {error}") from None  # the cause may hold values
 
 
 def _config(settings: object) -> LocalConfig | DockerConfig:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import os
 import platform
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +15,8 @@ import tempfile
 import time
 import uuid
 from contextlib import suppress
+from importlib.metadata import version
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -24,7 +28,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from runenv import cli
-from runenv.cli import doctor, options, terminal
+from runenv.cli import doctor, images, options, terminal
 from runenv.config import BindMount, DockerConfig, LocalConfig, VolumeMount
 from runenv.errors import ConfigError, EnvLostError, EnvStartError
 from runenv.types import Refused, TransferResult
@@ -117,10 +121,67 @@ def test_exec_says_what_of_an_output_was_not_kept(here: Here, tmp_path: Path) ->
     """A quota for spilled output is no silent cut."""
     file = tmp_path / "envs.yaml"
     file.write_text("small: {kind: local, spill_quota_bytes: 100000, max_output_bytes: 2000}\n")
+    whole = b"".join(b"%d\n" % number for number in range(1, 100_001))
     done = here("exec", "--config", file, "seq 1 100000")
+    assert (done.returncode, done.stdout) == (125, whole[:100_000])
+    line = only_line(done.stderr)
+    assert line.startswith("runenv: the output is not complete, the last 477.4 KiB of 575.1 KiB on stdout are lost: ")
+    assert "--max-output" in line
+    assert "--download" in line
+    assert here("exec", "--config", file, "--max-output", "1m", "seq 1 100000") == (0, whole, b"")
+
+
+def test_an_output_that_is_not_complete_does_not_hide_how_its_command_ended(here: Here) -> None:
+    """Its own failure is the news; what is missing of both streams is still said."""
+    limit = ("--max-output", "300k")
+    done = here(*LOCAL, *limit, "seq 1 100000; seq 1 100000 >&2; exit 3")
+    assert done.returncode == 3
+    last = done.stderr.splitlines()[-1]
+    assert b"on stdout and the last" in last
+    assert b"on stderr are lost" in last
+
+
+@pytest.mark.docker
+def test_a_sandbox_that_is_full_has_another_remedy(here: Here, tmp_path: Path) -> None:
+    """With a read-only root output is kept in memory, of which it gets a quarter; a higher bound would not help."""
+    needs_engine()
+    file = tmp_path / "envs.json"
+    file.write_text(json.dumps({"small": {"kind": "docker", "image": BASE, "read_only": True, "memory_bytes": "64m"}}))
+    done = here("exec", "--config", file, "seq 1 3000000")
+    assert done.returncode == 125
     assert done.stdout.startswith(b"1\n2\n")
-    assert len(done.stdout) < 588_895
-    assert only_line(done.stderr).startswith("runenv: stdout is not whole: ")
+    line = only_line(done.stderr)
+    assert "on stdout are lost" in line
+    assert "--mount" in line
+    assert "--max-output" not in line
+
+
+def test_help_says_how_much_output_is_kept() -> None:
+    """And what the exit status is beyond that."""
+    shown = " ".join(runenv("exec", "--help").stdout.decode().split())
+    assert "256m unless given" in shown
+    assert "125 if the env failed, and where the command did not fail, if its output is not complete" in shown
+
+
+def test_one_word_can_be_a_program(here: Here, tmp_path: Path) -> None:
+    """Its path may have blanks, and no shell reads it."""
+    script = tmp_path / "my prog.sh"
+    script.write_text("#!/bin/sh\necho mine\n")
+    script.chmod(0o755)
+    assert here(*LOCAL, "--workdir", tmp_path, "--no-shell", "--", "./my prog.sh").stdout == b"mine\n"
+    assert here(*LOCAL, "--workdir", tmp_path, "--", "./my prog.sh").returncode == 127
+
+
+@pytest.mark.docker
+def test_an_image_without_a_shell_needs_a_word(here: Here) -> None:
+    """The sentence names it."""
+    needs_engine()
+    refused = here("exec", "--image", STATIC, "--", "/bin/busybox")
+    assert refused.returncode == 125
+    assert "--no-shell" in only_line(refused.stderr)
+    done = here("exec", "--image", STATIC, "--no-shell", "--", "/bin/busybox")
+    assert done.returncode == 0
+    assert done.stdout.startswith(b"BusyBox")
 
 
 def test_the_timeout_is_124_and_a_sentence(here: Here, tmp_path: Path) -> None:
@@ -246,6 +307,46 @@ def test_exec_takes_the_env_of_an_agent(here: Here, tmp_path: Path) -> None:
     assert "say which with --agent (it has 'writer', 'coder')" in only_line(unclear.stderr)
 
 
+def test_an_agent_needs_only_its_own_variables(here: Here, tmp_path: Path) -> None:
+    """Those of the others in its file may be missing; whoever asks for the other is told."""
+    file = tmp_path / "agents.yaml"
+    file.write_text(
+        'coder: {kind: local, environment: {T: "${RUNENV_NOBODY_SETS_THIS}"}}\nplanner: {kind: local}\nodd: {kind: x}\n'
+    )
+    assert here("exec", "--config", file, "--agent", "planner", "echo here").stdout == b"here\n"
+    refused = here("exec", "--config", file, "--agent", "coder", "true")
+    assert refused.returncode == 125
+    assert "needs the variable 'RUNENV_NOBODY_SETS_THIS'" in only_line(refused.stderr)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--memory", "3m"], "--memory: must be at least 32 MiB"),
+        (["--memory", "lots"], "--memory: 'lots' is no size"),
+        (["--user", "bob"], "--user: 'bob' is no numeric"),
+        (["--network", "bad"], "--network: input should be 'none' or 'full'"),
+        (["--image", "a b"], "--image: 'a b' is no name of an image"),
+        (["--workdir", "rel"], "--workdir: 'rel' is no absolute path"),
+        (["--max-output", "lots"], "--max-output: 'lots' is no size"),
+        (["-e", "A B\0=x"], "--variable: "),
+        (["-v", "rel/path:/x"], "--mount 'rel/path:/x': 'rel/path' is no name for a volume; a folder of this host is"),
+        (["-v", "rel/path:/x"], "'./rel/path'"),
+        (["-v", "work:x"], "--mount 'work:x': 'x' is no absolute path"),
+        (["-v", "/run/docker.sock:/x"], "--mount '/run/docker.sock:/x': the source"),
+        (["-v", "one:/x", "-v", "two:/x"], "--mount: two mounts have the target '/x'"),
+    ],
+)
+def test_what_is_wrong_is_named_by_its_option(here: Here, arguments: list[str], said: str) -> None:
+    """Not by the key of the configuration that the option becomes."""
+    done = here("exec", *arguments, "true", DOCKER_HOST=NO_ENGINE)
+    assert done.returncode == 125
+    line = only_line(done.stderr)
+    assert said in line
+    assert "Config" not in line
+    assert "Mount." not in line
+
+
 @pytest.mark.docker
 def test_what_a_command_leaves_in_a_volume_is_there_for_the_next(here: Here, volume: str) -> None:
     """The envs of both are gone in between."""
@@ -269,7 +370,7 @@ def test_trees_go_to_a_volume_and_come_back_the_same(here: Here, volume: str, tm
     (tree / "run.sh").chmod(0o755)
     sent = here("cp", "--image", STATIC, tree, f"volume:{volume}/")
     assert (sent.returncode, sent.stdout) == (0, b"")
-    assert sent.stderr.decode() == f"copied 2 files, 100.0 kB to volume:{volume}/tree\n"
+    assert sent.stderr.decode() == f"copied 2 files, 97.7 KiB to volume:{volume}/tree\n"
     assert here("cp", "--image", STATIC, f"volume:{volume}/tree", tmp_path / "copy").returncode == 0
     assert contents(tmp_path / "copy") == contents(tree)
 
@@ -326,6 +427,23 @@ def test_cp_makes_no_volume_that_it_was_to_read(here: Here, volume: str, tmp_pat
     with pytest.raises(docker.errors.NotFound):
         client.inspect_volume(volume)
     client.close()
+
+
+@pytest.mark.docker
+def test_cp_does_with_any_image_that_is_there(
+    here: Here, volume: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of it is used. One that is asked for is taken or refused."""
+    monkeypatch.setattr(images, "OWN_IMAGES", (STATIC,))
+    (tmp_path / "b").write_text("b")
+    wanted = "127.0.0.1:1/nobody/nothing:1"
+    monkeypatch.setattr(DockerConfig.model_fields["image"], "default", wanted)
+    assert here("cp", tmp_path / "b", f"volume:{volume}/").returncode == 0
+    assert here("cp", f"volume:{volume}/b", tmp_path / "c").returncode == 0
+    assert (tmp_path / "c").read_text() == "b"
+    refused = here("cp", "--image", wanted, tmp_path / "b", f"volume:{volume}/")
+    assert refused.returncode == 1
+    assert wanted in only_line(refused.stderr)
 
 
 @pytest.mark.docker
@@ -398,6 +516,23 @@ def test_doctor_does_not_take_another_image_for_the_one_asked_for(here: Here) ->
     done = here("doctor", "--env", "docker", "--image", "127.0.0.1:1/nobody/nothing:1")
     assert done.returncode == 1
     assert "127.0.0.1:1/nobody/nothing:1 is not there, and cannot be pulled" in " ".join(done.stdout.decode().split())
+
+
+@pytest.mark.docker
+@pytest.mark.anyio
+async def test_doctor_says_that_the_default_image_cannot_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Envs work then, but not those of which no image is named: that is neither "works" nor "does not"."""
+    needs_engine()
+    monkeypatch.setattr(images, "OWN_IMAGES", (BASE,))
+    monkeypatch.setattr(DockerConfig.model_fields["image"], "default", "127.0.0.1:1/nobody/nothing:1")
+    checks = await doctor.check_docker()
+    (image,) = [check for check in checks if check.name == "image"]
+    assert image.state == "limited"
+    assert BASE in image.remedy
+    console = Console(file=io.StringIO(), width=80)
+    doctor._show(console, options.Kind.DOCKER, checks)
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue().startswith("docker: works, but not with the defaults\n")
 
 
 @pytest.mark.anyio
@@ -553,8 +688,9 @@ def test_a_long_list_of_refusals_is_cut_and_counted(capsys: pytest.CaptureFixtur
     )
 
 
-def test_a_bar_is_drawn_on_terminals_only() -> None:
+def test_a_bar_is_drawn_on_terminals_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """Logs stay free of it."""
+    monkeypatch.setattr(terminal, "BAR_DELAY", 0)
     texts = {}
     for is_terminal in (True, False):
         console = Console(file=io.StringIO(), force_terminal=is_terminal, width=80)
@@ -566,12 +702,76 @@ def test_a_bar_is_drawn_on_terminals_only() -> None:
     assert texts[False] == ""
 
 
+def test_a_bar_is_not_drawn_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is over before it could be read only flickers."""
+    monkeypatch.setattr(terminal, "BAR_DELAY", 1000)
+    console = Console(file=io.StringIO(), force_terminal=True, width=80)
+    with terminal.transfer_bar(console, "tree", 2000) as progress:
+        progress(1000, None)
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue() == ""
+
+
+def test_a_bar_has_one_line_whatever_it_is_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long name is cut, and control characters of it do nothing."""
+    monkeypatch.setattr(terminal, "BAR_DELAY", 0)
+    console = Console(file=io.StringIO(), force_terminal=True, width=80)
+    with terminal.transfer_bar(console, "\n" + "long-" * 40, 3 * 1024**3) as progress:
+        progress(1024**3, None)
+    assert isinstance(console.file, io.StringIO)
+    drawn = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", console.file.getvalue())
+    assert "1.0 GiB of 3.0 GiB" in drawn
+    lines = [line for line in re.split(r"[\r\n]+", drawn) if line.strip()]
+    assert all(r"\nlong-" in line and "GiB" in line for line in lines)
+
+
+COMMANDS = [
+    *([], ["exec"], ["cp"], ["mcp"], ["doctor"], ["demo"], ["artifacts"]),
+    *(["artifacts", name] for name in ("ls", "get", "put", "rm", "versions", "stat", "prune")),
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_help_fits_80_columns_and_can_be_copied_from(command: list[str]) -> None:
+    """No frames, no types of arguments, no value for what takes none; every option says what it is."""
+    done = CliRunner().invoke(cli.app, [*command, "-h"], env={"COLUMNS": "80", "TERM": "dumb"})
+    assert done.exit_code == 0
+    lines = done.stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert not re.search(r"[│<{}]|\[\[|\.\.\.\]\.\.\.", done.stdout)
+    assert re.search(r"^  -h, --help +Show this message and exit\.$", done.stdout, re.MULTILINE)
+    options = done.stdout.partition("\nOptions:\n")[2].partition("\n\n")[0].splitlines()
+    alone = [line for line, after in pairwise([*options, "  -"]) if re.fullmatch(r"  -.*\S", line) and after[2] == "-"]
+    assert [line for line in alone if not re.search(r"\S  +\S", line[2:])] == []
+
+
+def test_examples_stand_in_help_as_they_are_typed() -> None:
+    """Each on a line of its own."""
+    done = CliRunner().invoke(cli.app, ["mcp", "--help"], env={"COLUMNS": "80", "TERM": "dumb"})
+    example = "      runenv mcp --config agents.yaml --agent coder --store file:///srv/files"
+    assert example in done.stdout.splitlines()
+
+
 def test_help_lists_the_commands_that_there_are() -> None:
-    """No stubs of later ones."""
+    """With whole sentences, and no stubs of later ones."""
     done = CliRunner().invoke(cli.app, ["--help"], env={"COLUMNS": "80", "TERM": "dumb"})
     assert done.exit_code == 0
-    for name in ("exec", "cp", "doctor", "demo"):
-        assert f" {name} " in done.stdout
+    listed = done.stdout.partition("\nCommands:\n")[2].splitlines()
+    assert [line.split()[0] for line in listed if line[2] != " "] == [
+        "exec",
+        "cp",
+        "mcp",
+        "doctor",
+        "demo",
+        "artifacts",
+    ]
+    assert "..." not in done.stdout.partition("\nCommands:\n")[2]
+
+
+def test_the_version_is_that_of_the_distribution() -> None:
+    """For a report of a fault."""
+    done = CliRunner().invoke(cli.app, ["--version"])
+    assert (done.exit_code, done.stdout) == (0, f"runenv {version('runenv-sandbox')}\n")
 
 
 def contents(tree: Path) -> dict[str, tuple[int, str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import pickle
+import pydoc
 import socket
 from functools import partial
 from pathlib import Path
@@ -185,6 +186,28 @@ def test_every_key_says_what_it_is() -> None:
     for model in (LocalConfig, DockerConfig, BindMount, VolumeMount, TmpfsMount):
         for name, field in model.model_fields.items():
             assert field.description, f"{model.__name__}.{name}"
+
+
+def test_help_tells_what_can_be_set() -> None:
+    """Every key with its default, and nothing of the library that checks them."""
+    shown = pydoc.plain(pydoc.render_doc(DockerConfig)).partition("Method resolution order")[0]
+    for key in set(DockerConfig.model_fields) - {"kind"}:
+        assert f" {key}: " in shown
+    assert (
+        "memory_bytes: Memory of all processes together, at least 32 MiB; swap is not added. (default 1 GiB)" in shown
+    )
+    assert "Validator" not in shown
+    assert "target: Absolute path inside the container. (required)" in (TmpfsMount.__doc__ or "")
+
+
+def test_bounds_are_told_in_units() -> None:
+    """Nobody counts in bytes."""
+    assert refusal(lambda: docker(memory_bytes="3m")) == "DockerConfig.memory_bytes: must be at least 32 MiB"
+    assert refusal(lambda: docker(max_output_bytes="1g")) == "DockerConfig.max_output_bytes: must be at most 64 MiB"
+    assert refusal(lambda: docker(max_output_bytes=1)) == "DockerConfig.max_output_bytes: must be at least 1 KiB"
+    assert refusal(lambda: docker(spill_quota_bytes=-1)) == "DockerConfig.spill_quota_bytes: must be at least 0 bytes"
+    assert refusal(lambda: docker(max_text_chars=1)) == "DockerConfig.max_text_chars: must be at least 1,000"
+    assert refusal(lambda: docker(cpus=0)) == "DockerConfig.cpus: must be more than 0"
 
 
 # -- secrets

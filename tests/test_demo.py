@@ -185,8 +185,8 @@ async def test_a_large_file_takes_the_same_road_as_a_stream(env: RunEnv, other_e
         handover = Handover(env, store, SCOPE, other_end, Meter(), "python3")
         async with Memory() as memory:
             delivery = await handover.send_large(await handover.make_large(100))
-    assert delivery.record.size == 100_000_000
-    assert other_end.arrived["recording.bin"] == (100_000_000, delivery.theirs)
+    assert delivery.record.size == 100 * 2**20
+    assert other_end.arrived["recording.bin"] == (100 * 2**20, delivery.theirs)
     assert memory.grown is not None
     assert memory.grown < 64 << 20
 
@@ -234,12 +234,12 @@ async def test_nothing_of_the_demo_stays_in_a_store_that_is_given(
     env: RunEnv, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """It is somebody's own."""
-    monkeypatch.setattr("runenv.cli.demo.LARGE_MB", 3)
+    monkeypatch.setattr("runenv.cli.demo.LARGE_MIB", 3)
     await env.write(COUNTS, b"path,lines,uses\n")
     console, meter = Console(file=io.StringIO(), width=120), Meter()
     given = ArtifactStore.open(f"file://{tmp_path}/store")
     await runenv.cli.demo._hand_over(Screen(console, meter), Steps(env, meter=meter), given)
-    assert "3.0 MB into the store" in text_of(console)
+    assert "3.0 MiB into the store" in text_of(console)
     assert list((tmp_path / "store" / "content").iterdir()) == []
 
 
@@ -268,7 +268,7 @@ async def test_without_pandas_the_rest_is_done_and_the_chart_is_said_to_be_missi
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The demo is not whole then, and says what to install."""
-    monkeypatch.setattr("runenv.cli.demo.LARGE_MB", 3)
+    monkeypatch.setattr("runenv.cli.demo.LARGE_MIB", 3)
     for question in ("HAS", "HAS_PPTX"):
         monkeypatch.setattr(f"runenv.cli.demo.steps.programs.{question}", "raise SystemExit(1)")
     console = Console(file=io.StringIO(), width=80)
@@ -302,10 +302,10 @@ async def test_the_whole_demo_in_a_sandbox(tmp_path: Path) -> None:
     assert "0 left when its result was there" in shown
     assert "no network" in shown
     assert "env docker-" in shown
-    assert re.search(r"a tool makes deck\.pptx in the env: \d\d\.\d kB behind a handle", shown)
+    assert re.search(r"a tool makes deck\.pptx in the env: \d\d\.\d KiB behind a handle", shown)
     assert "application/vnd.openxmlformats-officedocument.presentationml.presentation" in shown
-    assert "recording.bin: 200.0 MB into the store" in shown
-    grown = re.search(r"this process grew by ([\d.]+) MB at most for 200.0 MB", shown)
+    assert "recording.bin: 200.0 MiB into the store" in shown
+    grown = re.search(r"this process grew by ([\d.]+) MiB at most for 200.0 MiB", shown)
     assert grown is not None
     assert float(grown[1]) < 64
     assert "A script plays the model, offline" in shown
@@ -323,7 +323,7 @@ async def test_without_a_table_the_chart_is_of_what_the_analysis_counted(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """From a wheel, which has no data."""
-    monkeypatch.setattr("runenv.cli.demo.LARGE_MB", 3)
+    monkeypatch.setattr("runenv.cli.demo.LARGE_MIB", 3)
     needs_engine()
     console = Console(file=io.StringIO(), width=120, force_terminal=True)
     inputs = Inputs(TREE, None, tmp_path / "chart.png")

@@ -7,6 +7,8 @@ engine, when they do.
 
 import io
 import sys
+from importlib.metadata import version as installed_version
+from typing import Annotated
 
 import typer
 
@@ -15,25 +17,35 @@ from runenv.cli.cp import cp_command
 from runenv.cli.demo import demo_command
 from runenv.cli.doctor import doctor_command
 from runenv.cli.exec import exec_command
+from runenv.cli.help import PLAIN, Command
 from runenv.cli.mcp import mcp_command
 
 __all__ = ("app", "main")
 
-app = typer.Typer(
-    name="runenv",
-    help="Runs commands and moves files where an LLM agent's code runs: in a container, or in a folder of this host.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode="markdown",
-    pretty_exceptions_enable=False,
-)
+app = typer.Typer(name="runenv", **PLAIN)
 # What follows the first word of COMMAND is that command's own.
-app.command("exec", context_settings={"allow_interspersed_args": False})(exec_command)
-app.command("cp")(cp_command)
+app.command("exec", cls=Command, context_settings={"allow_interspersed_args": False})(exec_command)
+app.command("cp", cls=Command)(cp_command)
 app.add_typer(artifacts_app, name="artifacts")
-app.command("mcp")(mcp_command)
-app.command("doctor")(doctor_command)
-app.command("demo")(demo_command)
+app.command("mcp", cls=Command)(mcp_command)
+app.command("doctor", cls=Command)(doctor_command)
+app.command("demo", cls=Command)(demo_command)
+
+
+def _show_version(wanted: bool) -> None:  # noqa: FBT001 - as Typer calls it
+    if wanted:
+        sys.stdout.write(f"runenv {installed_version('runenv-sandbox')}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Run commands and move files where an LLM agent's code runs: in a container, or in a folder of this host."""
 
 
 def main() -> None:

@@ -1,8 +1,9 @@
 """`runenv cp`: files and trees between this host and a named volume.
 
 An env ends with its owner, so today the place that outlives one is a volume of the engine. It is reached through a
-container of a moment, with nothing but the guest in it, and no shell or program of the image is used. A later version
-copies to and from persistent envs; the form `volume:NAME/PATH` leaves every other name to them.
+container of a moment, with nothing but the guest in it. No shell or program of its image is used, so that any image
+will do: the default one where it is on the engine, else another that is. A later version copies to and from persistent
+envs; the form `volume:NAME/PATH` leaves every other name to them.
 """
 
 import errno
@@ -16,7 +17,8 @@ import anyio
 import typer
 from rich.console import Console
 
-from runenv.cli.options import Image, Kind, User, env_config
+from runenv.cli.images import images_here
+from runenv.cli.options import Kind, User, blamed, env_config
 from runenv.cli.terminal import FAILED, bytes_in, complain_refused, moved, one_line_errors, transfer_bar
 from runenv.config import DockerConfig, VolumeMount
 from runenv.env import RunEnv
@@ -54,10 +56,13 @@ def cp_command(
     ],
     target: Annotated[str, typer.Argument(metavar="TARGET", help="The other of the two.", show_default=False)],
     *,
-    image: Image = None,
+    image: Annotated[
+        str | None,
+        typer.Option(metavar="IMAGE", help="Image of the container that copies; any that is there unless given."),
+    ] = None,
     user: User = None,
 ) -> None:
-    """Copy a file or a tree between this host and a named Docker volume.
+    """Copy a file or a tree to or from a named Docker volume.
 
     As `cp -r` does: into TARGET where that is a folder or ends in /, else to that name. SOURCE/. stands for what is in
     the folder. A volume that is not there is made.
@@ -66,11 +71,10 @@ def cp_command(
 
     Exit status: 0, or 1 when something was not copied.
 
-    runenv cp ./data volume:work/
-
-    runenv exec -v work:/workspace -- 'python3 data/run.py >result.txt'
-
-    runenv cp volume:work/result.txt .
+    Examples:
+        runenv cp ./data volume:work/
+        runenv exec -v work:/workspace -- 'python3 data/run.py >result.txt'
+        runenv cp volume:work/result.txt .
     """
     with one_line_errors():
         inside, outside = _place(source), _place(target)
@@ -97,7 +101,8 @@ def _place(text: str) -> _Place | None:
 
 
 def _config(place: _Place, image: str | None, user: str | None, *, read_only: bool = False) -> DockerConfig:
-    mount = VolumeMount(name=place.volume, target=MOUNT, read_only=read_only)
+    with blamed(repr(str(place))):
+        mount = VolumeMount(name=place.volume, target=MOUNT, read_only=read_only)
     config = env_config(Kind.DOCKER, settings={"image": image, "user": user, "mounts": (mount,)})
     assert isinstance(config, DockerConfig)  # noqa: S101 - asked for
     return config
@@ -137,6 +142,7 @@ def _target(source: _Place, text: str) -> Path:
 
 
 async def _upload(config: DockerConfig, source: _Source, target: _Place) -> bool:
+    config = await _prepared(config)
     console = Console(stderr=True)
     async with open_env(config) as env:
         is_within = await _is_folder(env, target)
@@ -147,7 +153,7 @@ async def _upload(config: DockerConfig, source: _Source, target: _Place) -> bool
 
 
 async def _download(config: DockerConfig, source: _Place, target: Path) -> bool:
-    await _check_volume(config, source.volume)
+    config = await _prepared(config, volume=source.volume)
     console = Console(stderr=True)
     async with open_env(config) as env:
         try:
@@ -173,17 +179,32 @@ async def _is_folder(env: RunEnv, place: _Place) -> bool:
         return False
 
 
-async def _check_volume(config: DockerConfig, name: str) -> None:
-    """Refuse to read from a volume that is not there; mounting it would make it."""
+async def _prepared(config: DockerConfig, *, volume: str | None = None) -> DockerConfig:
+    """Return the configuration with an image that is on the engine, unless one was asked for.
+
+    Args:
+        config: as the options have it.
+        volume: which one is to be read. It must be there: mounting it would make it.
+
+    Raises:
+        RunEnvError: there is no such volume.
+    """
     from runenv.envs.docker.engine import Engine
     from runenv.envs.docker.faults import EngineFault
 
     engine = await Engine.connect(config.engine)
     try:
-        await engine.call(lambda client: client.inspect_volume(name))
+        if volume is not None:
+            await engine.call(lambda client: client.inspect_volume(volume))
+        if "image" in config.model_fields_set:
+            return config
+        here = await images_here(engine)
+        return config.model_copy(update={"image": here[0]}) if here else config
     except EngineFault as fault:
-        missing = f"there is no volume {name!r} on the engine (docker volume ls shows those that are)"
-        raise RunEnvError(missing if fault.status == _NOT_FOUND else f"the volume {name!r}: {fault}") from fault
+        if volume is not None and fault.status == _NOT_FOUND:
+            missing = f"there is no volume {volume!r} on the engine (docker volume ls shows those that are)"
+            raise RunEnvError(missing) from fault
+        raise RunEnvError(str(fault)) from fault
     finally:
         await engine.close()
 

@@ -10,7 +10,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -21,12 +21,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from runenv.cli.images import images_here
 from runenv.cli.options import Image, Kind
 from runenv.cli.terminal import FAILED, count, error_line, one_line_errors, size
 from runenv.config import DockerConfig, LocalConfig
 from runenv.envs import open_env
 from runenv.errors import EnvStartError, RunEnvError
 from runenv.guest import MACHINES, guest_binary
+from runenv.types import ExecResult
 
 if TYPE_CHECKING:
     from runenv.envs.docker.engine import Engine
@@ -39,9 +41,7 @@ COMMAND_SECONDS: Final = 30
 """For the one command that runs in each env."""
 LOW_SPACE_BYTES: Final = 1024**3
 """Less free space than this for spilled outputs and working folders is worth a word."""
-OWN_IMAGES: Final = ("runenv/python", "runenv/base")
-"""What `scripts/images` builds."""
-_MARKS: Final = {"ok": ("✓", "green"), "note": ("•", "yellow"), "missing": ("✗", "red")}
+_MARKS: Final = {"ok": ("✓", "green"), "note": ("•", "yellow"), "limited": ("!", "yellow"), "missing": ("✗", "red")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,8 @@ class Check:
 
     Attributes:
         name: what it is.
-        state: "ok", "note" (envs work, yet there is something to know), or "missing" (they do not work).
+        state: "ok", "note" (envs work, yet there is something to know), "limited" (they work if their configuration
+            does what the remedy says), or "missing" (they do not work).
         found: how it is.
         remedy: what to do about it.
     """
@@ -63,12 +64,15 @@ class Check:
 
 def doctor_command(
     *,
-    env: Annotated[Kind | None, typer.Option(help="Look at this kind of env only.", show_default=False)] = None,
+    env: Annotated[
+        Kind | None,
+        typer.Option(metavar="local|docker", help="Look at this kind of env only.", show_default=False),
+    ] = None,
     image: Image = None,
 ) -> None:
     """Say what is missing for each kind of env, and the remedy.
 
-    Exit status: 0 when every kind that was looked at works, else 1.
+    Exit status: 0 when every kind that was looked at works, if need be with another image than the default; else 1.
     """
     with one_line_errors():
         kinds = list(Kind) if env is None else [env]
@@ -97,8 +101,13 @@ def _show(console: Console, kind: Kind, checks: Sequence[Check]) -> None:
         if check.remedy:
             text.append(f"\n→ {check.remedy}", style=colour)
         table.add_row(Text(mark, style=colour), check.name, text)
-    works = all(check.state != "missing" for check in checks)
-    verdict = Text("works", style="green") if works else Text("does not work", style="red")
+    states = {check.state for check in checks}
+    if "missing" in states:
+        verdict = Text("does not work", style="red")
+    elif "limited" in states:
+        verdict = Text("works, but not with the defaults", style="yellow")
+    else:
+        verdict = Text("works", style="green")
     console.print(Text.assemble((f"{kind}: ", "bold"), verdict))
     console.print(table)
     console.print()
@@ -111,7 +120,7 @@ async def check_local() -> list[Check]:
     """Look at what a local env needs, in order, up to what is missing."""
     checks = await anyio.to_thread.run_sync(_check_host)
     if all(check.state != "missing" for check in checks):
-        checks.append(await _try(LocalConfig()))
+        checks += await _try(LocalConfig())
     return checks
 
 
@@ -155,26 +164,39 @@ def _check_folder() -> Check:
     return Check("temp folder", "note" if remedy else "ok", f"{folder}, {size(free)} free", remedy)
 
 
-async def _try(config: LocalConfig | DockerConfig) -> Check:
+async def _try(config: LocalConfig | DockerConfig) -> list[Check]:
     """Open an env and run a command in it."""
     began = time.perf_counter()
     try:
         async with open_env(config) as env:
             opened = time.perf_counter() - began
-            shell = env.describe().get("shell")
-            if shell is None:  # the guest answered; no command is known to be there
-                return Check("test run", "note", f"opened in {_time(opened)}; the image has no shell")
-            result = await env.exec("echo works", timeout=COMMAND_SECONDS)
-            warnings = env.describe().get("warnings")
+            described = env.describe()
+            result = None if described.get("shell") is None else await env.exec("echo works", timeout=COMMAND_SECONDS)
     except (RunEnvError, OSError) as error:
-        return Check("test run", "missing", "an env does not open", error_line(error))
+        return [Check("test run", "missing", "an env does not open", error_line(error))]
+    carrier = [_carrier(described)] if "carrier" in described else []
+    return [*carrier, _judge(described, opened, result)]
+
+
+def _judge(described: Mapping[str, object], opened: float, result: ExecResult | None) -> Check:
+    shell = described.get("shell")
+    if result is None:  # the guest answered; no command is known to be there
+        return Check("test run", "note", f"opened in {_time(opened)}; the image has no shell")
     if result.stdout.data != b"works\n":
         found = f"a command gave {result.exit_code}: {result.stderr.text.strip() or 'nothing'}"
         return Check("test run", "missing", found, f"look at the shell, {shell}")
     found = f"opened in {_time(opened)}, ran a command in {_time(result.duration)}, shell {shell}"
+    warnings = described.get("warnings")
     if isinstance(warnings, list) and warnings:
         return Check("test run", "note", found, "the engine warns: " + "; ".join(map(str, warnings)))
     return Check("test run", "ok", found)
+
+
+def _carrier(described: Mapping[str, object]) -> Check:
+    """Say how bytes go between this host and an env's guest; both ways work."""
+    if reason := described.get("carrier_reason"):
+        return Check("carrier", "ok", f"attach, so all bytes pass through the engine: {reason}")
+    return Check("carrier", "ok", f"{described['carrier']}, past the engine")
 
 
 def _time(seconds: float) -> str:
@@ -209,8 +231,8 @@ async def check_docker(image: str | None = None) -> list[Check]:
     finally:
         await engine.close()
     if usable is not None and all(check.state != "missing" for check in checks):
-        run = await _try(DockerConfig(image=usable, pull="never"))
-        checks.append(Check(run.name, run.state, f"{usable}: {run.found}", run.remedy))
+        *carrier, run = await _try(DockerConfig(image=usable, pull="never"))
+        checks += [*carrier, Check(run.name, run.state, f"{usable}: {run.found}", run.remedy)]
     return checks
 
 
@@ -244,34 +266,20 @@ async def _check_guest_volume(engine: "Engine") -> Check:
 async def _check_image(engine: "Engine", asked: str | None) -> tuple[Check, str | None]:
     """Return what is to say about images, and one that can be tried."""
     wanted = asked or DockerConfig().image
-    here = [name for name in dict.fromkeys((wanted, *OWN_IMAGES)) if await _has(engine, name)]
-    others = await engine.call(lambda client: client.images(filters={"dangling": False}))
-    names = [tag for image in others for tag in image.get("RepoTags") or () if tag != "<none>:<none>"]
-    usable = next(iter(here), None if asked else next(iter(names), None))
-    if wanted in here:
+    here = await images_here(engine, wanted)
+    usable = here[0] if here and (asked is None or here[0] == wanted) else None
+    if usable == wanted:
         return Check("image", "ok", f"{wanted} is there"), wanted
     refusal = await _registry_refusal(engine, wanted)
     if refusal is None:
         return Check("image", "ok", f"{wanted} is not there yet; its registry has it, and first use pulls it"), usable
     found = f"{wanted}{'' if asked else ', the default,'} is not there, and cannot be pulled: {refusal}"
     remedy = "load it, or name another one with --image or in the configuration"
-    if not asked and here:
-        return Check("image", "note", found, f"use one that is there: {', '.join(here)}"), usable
-    if not asked and usable:
-        return Check("image", "note", found, f"{remedy}; {usable} is there"), usable
+    if usable is not None:
+        return Check("image", "limited", found, f"{remedy}, such as {usable}, which is there"), usable
     if not asked:
         remedy += "; scripts/images of the source tree builds some"
     return Check("image", "missing", found, remedy), None
-
-
-async def _has(engine: "Engine", image: str) -> bool:
-    from runenv.envs.docker.faults import EngineFault
-
-    try:
-        await engine.call(lambda client: client.inspect_image(image))
-    except EngineFault:
-        return False
-    return True
 
 
 async def _registry_refusal(engine: "Engine", image: str) -> str | None:

@@ -8,7 +8,7 @@ import os
 import signal
 import stat
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final
@@ -22,7 +22,7 @@ from runenv.cli.options import (
     Agent,
     AgentsFile,
     Image,
-    Kind,
+    KindOption,
     Mounts,
     User,
     Variables,
@@ -34,9 +34,9 @@ from runenv.cli.terminal import (
     bytes_in,
     complain,
     complain_refused,
-    count,
     error_line,
     one_line_errors,
+    size,
     transfer_bar,
 )
 from runenv.config import DockerConfig, LocalConfig
@@ -50,7 +50,7 @@ __all__ = ("exec_command",)
 TIMED_OUT: Final = 124
 """Exit status at the deadline, as the `timeout` command has it."""
 NOT_RUN: Final = 125
-"""Exit status when the env failed, not the command, as `docker run` and `timeout` have it."""
+"""Exit status when we failed, not the command, as `docker run` and `timeout` have it."""
 SIGNALLED: Final = 128
 """Added to the number of the signal that ended the command, as shells do."""
 
@@ -79,11 +79,12 @@ def exec_command(  # noqa: PLR0913 - each is an option
     command: Annotated[
         list[str],
         typer.Argument(
-            metavar="COMMAND", help="One text is run by the shell, several words as they are.", show_default=False
+            metavar="COMMAND", help="One word is run by the shell, several as they are.", show_default=False
         ),
     ],
     *,
-    env: Annotated[Kind | None, typer.Option(help="Kind of env; docker unless given.", show_default=False)] = None,
+    no_shell: Annotated[bool, typer.Option("--no-shell", help="Run one word as it is, too: it is a program.")] = False,
+    env: KindOption = None,
     image: Image = None,
     config: AgentsFile = None,
     agent: Agent = None,
@@ -107,18 +108,24 @@ def exec_command(  # noqa: PLR0913 - each is an option
         list[str] | None,
         typer.Option("--download", metavar="ENV:HOST", help="File or folder that is copied from the env afterwards."),
     ] = None,
+    max_output: Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", help="Most that is kept of stdout and stderr together; 256m unless given."),
+    ] = None,
     no_stdin: Annotated[bool, typer.Option("-n", "--no-stdin", help="Leave our stdin alone.")] = False,
 ) -> None:
     """Run a command in an env of its own, and end with its exit status.
 
     The env lives as long as the command; only mounted volumes and downloads stay. Stdin is passed on unless it is a
-    terminal. Output appears when the command has ended.
+    terminal. Output appears when the command has ended, all of it up to --max-output; of more the end is missing.
 
-    Exit status: the command's own; 124 after the timeout, 128 + N for signal N, 125 if the env failed.
+    Exit status: the command's own; 124 after the timeout, 128 + N for signal N; 125 if the env failed, and where the
+    command did not fail, if its output is not complete or a download failed.
 
-    runenv exec --image python:3.12-slim -- python3 -c 'print(6 * 7)'
-
-    runenv exec --env local --workdir . -- 'ls | wc -l'
+    Examples:
+        runenv exec --image python:3.12-slim -- python3 -c 'print(6 * 7)'
+        runenv exec --env local --workdir . -- 'ls | wc -l'
+        runenv exec --image my/static --no-shell -- /bin/server
     """
     with one_line_errors(NOT_RUN):
         settings = {
@@ -129,13 +136,15 @@ def exec_command(  # noqa: PLR0913 - each is an option
             "workdir": workdir,
             "mounts": tuple(map(mount_of, mounts or ())),
             "environment": variables_of(variables),
+            "spill_quota_bytes": max_output,
         }
         chosen = env_config(env, config, agent, settings=settings)
         limit = chosen.timeout if timeout is None else _seconds(timeout)
         before = [_copy("--upload", text, *text.rpartition(":")) for text in uploads or ()]
         after = [_copy("--download", text, *text.partition(":")) for text in downloads or ()]
         stdin = None if no_stdin else _stdin()
-        job = _Job(command[0] if len(command) == 1 else command, cwd, stdin, limit, before, after)
+        is_shell = len(command) == 1 and not no_shell
+        job = _Job(command[0] if is_shell else command, cwd, stdin, limit, before, after)
         status = anyio.run(_run, chosen, job)
     raise typer.Exit(status)
 
@@ -165,15 +174,19 @@ def _stdin() -> bytes | None:
 async def _run(config: LocalConfig | DockerConfig, job: _Job) -> int:
     console = Console(stderr=True)
     async with open_env(config) as env:
+        if isinstance(job.command, str) and env.describe()["shell"] is None:
+            raise ConfigError("there is no shell (/bin/bash, /bin/sh) in the image: --no-shell runs one word as it is")
         for upload in job.uploads:
             source = Path(upload.source)
             total = await anyio.to_thread.run_sync(bytes_in, source)
             with transfer_bar(console, upload.source, total) as progress:
                 complain_refused(await env.upload(source, upload.target, progress=progress))
         result = await env.exec(job.command, cwd=job.cwd, stdin=job.stdin, timeout=job.timeout)
-        await _show(env, result.stdout, 1, "stdout")
-        await _show(env, result.stderr, 2, "stderr")
+        lost = {"stdout": await _show(env, result.stdout, 1), "stderr": await _show(env, result.stderr, 2)}
         status = _explain(job, result)
+        if any(lost.values()):
+            _complain_lost(lost, result, config.spill_quota_bytes)
+            status = status or NOT_RUN
         for download in job.downloads:
             try:
                 with transfer_bar(console, download.source) as progress:
@@ -184,18 +197,33 @@ async def _run(config: LocalConfig | DockerConfig, job: _Job) -> int:
     return status
 
 
-async def _show(env: RunEnv, output: Output, descriptor: int, name: str) -> None:
-    """Write one stream to ours, whole: what did not come with the result is in the env's spill file."""
+async def _show(env: RunEnv, output: Output, descriptor: int) -> int:
+    """Write one stream to ours: what did not come with the result is in the env's spill file.
+
+    Returns:
+        How many bytes of its end are lost.
+    """
     if output.omitted_bytes and output.spill_path is not None:
         async with env.open_read(output.spill_path) as chunks:
             async for chunk in chunks:
                 await _write(descriptor, chunk)
-        missing = output.total_bytes - output.spilled_bytes
-    else:
-        await _write(descriptor, output.data)
-        missing = output.omitted_bytes
-    if missing:
-        complain(f"{name} is not whole: {count(missing, 'byte')} of {output.total_bytes:,} were not kept in the env")
+        return output.total_bytes - output.spilled_bytes
+    await _write(descriptor, output.data)
+    return output.omitted_bytes
+
+
+def _complain_lost(lost: Mapping[str, int], result: ExecResult, quota: int) -> None:
+    """Say what of the output is missing, and how to get it."""
+    totals = {"stdout": result.stdout.total_bytes, "stderr": result.stderr.total_bytes}
+    parts = [f"the last {size(lost[name])} of {size(total)} on {name}" for name, total in totals.items() if lost[name]]
+    if sum(totals.values()) > quota:
+        remedy = (
+            f"keep more than {size(quota)} with --max-output, or have the command write to a file, and take that with"
+            " --download"
+        )
+    else:  # a full disk; a quarter of the memory where all is in that
+        remedy = "the env had no room for more: have the command write to a mounted volume (--mount)"
+    complain(f"the output is not complete, {' and '.join(parts)} are lost: {remedy}")
 
 
 async def _write(descriptor: int, data: bytes) -> None:

@@ -6,14 +6,16 @@ Above are the commands; below `runenv.config`.
 
 import enum
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 import typer
 
 from runenv.config import BindMount, DockerConfig, LocalConfig, Mount, VolumeMount
-from runenv.config_file import load_config
+from runenv.config_file import agent_config, read_agents
 from runenv.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -26,14 +28,17 @@ __all__ = (
     "AgentsFile",
     "Image",
     "Kind",
+    "KindOption",
     "Mounts",
     "ScopeRun",
     "ScopeSession",
     "ScopeUser",
+    "ServerScopeUser",
     "StoreOptions",
     "StoreUrl",
     "User",
     "Variables",
+    "blamed",
     "env_config",
     "mount_of",
     "pairs_of",
@@ -50,6 +55,10 @@ class Kind(enum.StrEnum):
     DOCKER = "docker"
 
 
+KindOption: TypeAlias = Annotated[
+    Kind | None,
+    typer.Option("--env", metavar="local|docker", help="Kind of env; docker unless given.", show_default=False),
+]
 Image: TypeAlias = Annotated[
     str | None, typer.Option("--image", metavar="IMAGE", help="Image of the container.", show_default=False)
 ]
@@ -106,10 +115,22 @@ ScopeRun: TypeAlias = Annotated[
 ]
 ScopeSession: TypeAlias = Annotated[str | None, typer.Option("--session", metavar="ID", help="Of this session.")]
 ScopeUser: TypeAlias = Annotated[str | None, typer.Option("--user", metavar="ID", help="Of this user.")]
+ServerScopeUser: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--scope-user", metavar="ID", help="Of this user, as --user of `runenv artifacts`."),
+]
+"""The same where `--user` is that of the container."""
 
 _CONFIGS: Final[dict[Kind, type[LocalConfig | DockerConfig]]] = {Kind.LOCAL: LocalConfig, Kind.DOCKER: DockerConfig}
-_OPTIONS: Final = {"mounts": "--mount", "environment": "-e", "memory_bytes": "--memory"}
+_OPTIONS: Final = {
+    "mounts": "--mount",
+    "environment": "--variable",
+    "memory_bytes": "--memory",
+    "spill_quota_bytes": "--max-output",
+}
 """Settings whose option has another name."""
+_KEY: Final = re.compile(r"\b(?:DockerConfig|LocalConfig|BindMount|VolumeMount)\.(?P<key>\w+)(?:[.\[][\w.\[\]]*)?")
+"""A key of a configuration in an error, such as `DockerConfig.mounts[0].target`."""
 
 
 def env_config(
@@ -128,7 +149,7 @@ def env_config(
         settings: what the other options say, over the file; None and empty ones say nothing.
 
     Raises:
-        ConfigError: they contradict each other.
+        ConfigError: they contradict each other, or a value is not allowed; it is named by its option.
         OSError: the file cannot be read.
     """
     given = {name: value for name, value in settings.items() if value not in (None, (), {})}
@@ -147,20 +168,36 @@ def env_config(
     for name in given:
         if name not in model.model_fields:
             kinds = f"{model.model_fields['kind'].default} envs"
-            raise ConfigError(f"{_OPTIONS.get(name, '--' + name)} is not for {kinds}")
-    return model.model_validate({**base, **given})
+            raise ConfigError(f"{_option(name)} is not for {kinds}")
+    try:
+        return model.model_validate({**base, **given})
+    except ConfigError as error:  # what the file says was allowed
+        raise ConfigError(_KEY.sub(lambda found: _option(found["key"]), str(error))) from None
+
+
+def _option(setting: str) -> str:
+    return _OPTIONS.get(setting, f"--{setting}")
+
+
+@contextmanager
+def blamed(what: str) -> Generator[None]:
+    """Name in a refusal what the user has written, instead of the key that it became."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"{what}: {re.sub(rf'{_KEY.pattern}: ', '', str(error))}") from None
 
 
 def _agents_env(file: Path, agent: str | None) -> LocalConfig | DockerConfig:
-    envs = load_config(file)
-    if agent is None and len(envs) == 1:
-        return next(iter(envs.values()))
-    names = ", ".join(map(repr, envs)) or "none"
+    agents = read_agents(file)
+    if agent is None and len(agents) == 1:
+        agent = next(iter(agents))
+    names = ", ".join(map(repr, agents)) or "none"
     if agent is None:
         raise ConfigError(f"{str(file)!r} has several envs: say which with --agent (it has {names})")
-    if agent not in envs:
+    if agent not in agents:
         raise ConfigError(f"{str(file)!r} has no agent {agent!r} (it has {names})")
-    return envs[agent]
+    return agent_config(file, agent, agents[agent])
 
 
 def _both(first: object, second: object) -> object:
@@ -183,7 +220,7 @@ def variables_of(texts: Sequence[str] | None) -> dict[str, str]:
     for text in texts or ():
         name, has_value, value = text.partition("=")
         if not has_value and name not in os.environ:
-            raise ConfigError(f"-e {name}: there is no such variable here; write {name}=VALUE")
+            raise ConfigError(f"--variable {name}: there is no such variable here; write {name}=VALUE")
         variables[name] = value if has_value else os.environ[name]
     return variables
 
@@ -198,9 +235,12 @@ def mount_of(text: str) -> Mount:
     source, _, target = rest.rpartition(":")
     if not source:
         raise ConfigError(f"--mount {text!r}: write SOURCE:TARGET, such as ./data:/data or work:/workspace")
-    if source.startswith(("/", ".", "~")):
-        return BindMount(source=Path(source).expanduser().absolute(), target=target, read_only=mode != "rw")
-    return VolumeMount(name=source, target=target, read_only=mode == "ro")
+    with blamed(f"--mount {text!r}"):
+        if source.startswith(("/", ".", "~")):
+            return BindMount(source=Path(source).expanduser().absolute(), target=target, read_only=mode != "rw")
+        if "/" in source:
+            raise ConfigError(f"{source!r} is no name for a volume; a folder of this host is written './{source}'")
+        return VolumeMount(name=source, target=target, read_only=mode == "ro")
 
 
 def pairs_of(option: str, texts: Sequence[str] | None) -> dict[str, str]:

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 import traceback
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import typer
-from rich.filesize import decimal
 from rich.markup import escape
-from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeElapsedColumn, TransferSpeedColumn
+from rich.progress import BarColumn, ProgressColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
+from rich.table import Column
+from rich.text import Text
 
 from runenv.errors import RunEnvError
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rich.console import Console
+    from rich.progress import Task
 
     from runenv.types import Progress, TransferResult
 
@@ -51,6 +54,8 @@ DEBUG_VARIABLE: Final = "RUNENV_DEBUG"
 """Set, errors are followed by where they come from."""
 MAX_REFUSED_SHOWN: Final = 20
 """Lines about entries that were not copied."""
+BAR_DELAY: Final = 0.5
+"""Seconds that a transfer takes before it is drawn."""
 
 
 def complain(text: str) -> None:
@@ -95,8 +100,10 @@ def one_line_errors(status: int = FAILED) -> Generator[None]:
 
 
 def size(number: int) -> str:
-    """Write bytes for people."""
-    return decimal(number)
+    """Write bytes for people, as tools write them for models: "30.0 KiB"."""
+    from runenv.artifacts.handles import human_size  # with it comes the store, which takes as long as the command line
+
+    return human_size(number)
 
 
 def printable(text: str) -> str:
@@ -125,27 +132,46 @@ def complain_refused(result: TransferResult) -> bool:
 
 @contextmanager
 def transfer_bar(console: Console, title: str, total: int | None = None) -> Generator[Progress]:
-    """Draw a transfer while it runs, where `console` is a terminal, and yield what is to be told of its progress.
+    """Draw a transfer that takes a while, where `console` is a terminal, and yield what is to be told of its progress.
 
     Args:
         console: where to.
         title: what is moved.
         total: bytes to expect, where the transfer itself does not know: a tree's.
     """
+    name = Column(no_wrap=True, overflow="ellipsis", max_width=console.width // 3)
     columns = (
-        TextColumn("{task.description}", style="bold"),
+        TextColumn("{task.description}", style="bold", table_column=name),
         BarColumn(bar_width=None),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeElapsedColumn(),
+        _Moved(table_column=Column(no_wrap=True)),
+        TimeElapsedColumn(table_column=Column(no_wrap=True)),
     )
-    with Bars(*columns, console=console, transient=True, expand=True, disable=not console.is_terminal) as bars:
-        task = bars.add_task(escape(title), total=total)
+    bars = Bars(*columns, console=console, transient=True, expand=True, disable=not console.is_terminal)
+    task = bars.add_task(escape(printable(title)), total=total)
 
-        def progress(done: int, of: int | None) -> None:
-            bars.update(task, completed=done, total=of or total)
+    began = time.monotonic()
 
+    def progress(done: int, of: int | None) -> None:
+        if not bars.live.is_started and time.monotonic() - began >= BAR_DELAY:
+            bars.start()
+        bars.update(task, completed=done, total=of or total)
+
+    try:
         yield progress
+    finally:
+        if bars.live.is_started:
+            bars.stop()
+
+
+class _Moved(ProgressColumn):
+    """Bytes done, of how many, and how fast."""
+
+    def render(self, task: Task) -> Text:
+        """Draw it."""
+        of = "" if task.total is None else f" of {size(int(task.total))}"
+        speed = task.finished_speed or task.speed
+        rate = "" if speed is None else f", {size(int(speed))}/s"
+        return Text(f"{size(int(task.completed))}{of}{rate}", style="progress.download")
 
 
 def bytes_in(path: Path) -> int | None:

@@ -17,6 +17,7 @@ from runenv.adapters.mcp.handlers import _fitting
 from runenv.adapters.mcp.resources import _as_text
 from runenv.artifacts import Record, Scope
 from runenv.config import LocalConfig
+from runenv.tools import PathRules
 from runenv.tools.toolset import TOOLS
 from runenv.types import ImagePart, TextPart, ToolResult
 from tests.adapters.mcp_peers import (
@@ -190,7 +191,25 @@ async def test_resources_are_listed_by_pages() -> None:
         assert rest.next_cursor is None
         names = [one.name for one in (*page.resources, *rest.resources)]
         assert names == [f"n{number:03}" for number in range(120)]
-        assert [one.name for one in (await client.list_resources(cursor="n118x")).resources] == ["n119"]
+        assert [one.name for one in (await client.list_resources(cursor="run/n118x")).resources] == ["n119"]
+        with pytest.raises(MCPError, match="cursor"):
+            await client.list_resources(cursor="n118x")
+
+
+async def test_pages_go_on_from_one_scope_to_the_wider_ones() -> None:
+    """A name of the session may come before those of the run."""
+    scope = Scope("r", "s", "u")
+    async with offer(scope=scope) as given, in_process(given) as client:
+        assert given.store is not None
+        for number in range(101):
+            await given.store.put(b"x", filename=f"n{number:03}", scope=scope)
+        await given.store.put(b"x", filename="a", scope=Scope(None, "s", "u"))
+        await given.store.put(b"x", filename="b", scope=Scope(None, None, "u"))
+        page = await client.list_resources()
+        rest = await client.list_resources(cursor=page.next_cursor)
+        assert len(page.resources) == 100
+        assert [one.name for one in rest.resources] == ["n100", "a", "b"]
+        assert rest.next_cursor is None
 
 
 @pytest.mark.parametrize(("era", "code"), [("legacy", -32002), ("auto", types.INVALID_PARAMS)])
@@ -224,6 +243,29 @@ async def test_two_clients_share_neither_files_nor_artifacts() -> None:
             said.append((caught.value.code, caught.value.message.replace(uri, "")))
             assert (await other.call_tool("artifact_load", {"reference": uri})).is_error
         assert said[0] == said[1]
+
+
+async def test_clients_share_the_artifacts_of_a_scope_that_is_given() -> None:
+    """Whoever serves has said so; files of their envs stay apart, and one that leaves takes nothing along."""
+    async with offer(scope=Scope(session="s"), forgets=True) as given, in_process(given) as one:
+        async with in_process(given) as other:
+            await other.call_tool("exec", {"command": "echo ours > f"})
+            handle = handle_of(await other.call_tool("artifact_save", {"path": "f"}))
+        assert (await one.call_tool("file_read", {"path": "f"})).is_error
+        (content,) = (await one.read_resource(handle)).contents
+        assert as_text(content).text == "ours\n"
+        assert "earlier ones included" in (one.instructions or "")
+
+
+async def test_rules_for_paths_hold_for_the_tools() -> None:
+    """As far as they do in any toolset."""
+    async with offer(paths=PathRules(allow=["src"], deny=["*.key"])) as given, in_process(given) as client:
+        await client.call_tool("exec", {"command": "mkdir src; echo x > src/a; echo x > src/b.key; echo x > c"})
+        allowed = {
+            path: not (await client.call_tool("file_read", {"path": path})).is_error
+            for path in ("src/a", "src/b.key", "c")
+        }
+    assert allowed == {"src/a": True, "src/b.key": False, "c": False}
 
 
 async def test_the_artifacts_of_a_client_are_forgotten_only_where_that_is_wanted() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import signal
 import textwrap
 from typing import TYPE_CHECKING
@@ -24,7 +25,7 @@ from tests.adapters.mcp_peers import (
     stdio,
     text_of,
 )
-from tests.command_line import PROGRAM, run
+from tests.command_line import PROGRAM, run, runenv
 from tests.envs.engines import BASE, wait_until
 
 if TYPE_CHECKING:
@@ -70,6 +71,43 @@ async def test_the_official_client_works_over_stdio_in_a_container(agents: Path,
         assert len(mark.containers()) == 1
     await anyio.to_thread.run_sync(mark.wait_gone)
     assert sum(path.stat().st_size for path in store.rglob("*") if path.is_file()) >= 20_000_000
+
+
+def test_the_next_session_finds_what_a_store_has_kept(tmp_path: Path) -> None:
+    """For good, and `runenv artifacts` shows it under the options that are said at the start."""
+    url = f"file://{tmp_path}/store"
+    for options, said in (
+        ((), b"--session mcp"),
+        (("--run", "r", "--session", "a b", "--scope-user", "u"), b"--run r --session 'a b' --user u"),
+    ):
+        handle = _save(*options, "--store", url, said=said)
+        shown = runenv("artifacts", "ls", "--json", "--store", url, *shlex.split(said.decode()))
+        (record,) = [json.loads(line) for line in shown.stdout.splitlines()]
+        assert record["handle"] == handle
+        assert (record["expires"] is None) == (not options)
+        with process(*LOCAL, *options, "--store", url) as server:
+            client = Raw(server)
+            client.shake_hands("2025-06-18")
+            assert [one["uri"] for one in client.ask("resources/list")["resources"]] == [handle]
+            read = client.ask("resources/read", uri=handle)
+            assert read["contents"][0]["text"] == "kept\n"
+
+
+def _save(*arguments: str, said: bytes) -> str:
+    """Save a file in a session of its own, and return its handle."""
+    with process(*LOCAL, *arguments) as server:
+        client = Raw(server)
+        client.shake_hands("2025-06-18")
+        client.run("echo kept > f.txt")
+        saved = client.ask("tools/call", name="artifact_save", arguments={"path": "f.txt"})
+        assert server.stdin is not None
+        assert server.stderr is not None
+        server.stdin.close()
+        assert server.wait(20) == 0
+        assert said in server.stderr.readline()
+    (uri,) = [content["uri"] for content in saved["content"] if content["type"] == "resource_link"]
+    assert isinstance(uri, str)
+    return uri
 
 
 def test_stdout_is_the_protocol_and_nothing_else() -> None:
@@ -191,6 +229,31 @@ async def _one_call(url: str) -> None:
     assert "hello" in text_of(result)
 
 
+@pytest.mark.parametrize(
+    ("options", "said", "seen_by_others"),
+    [((), b"each client has artifacts of its own", 0), (("--session", "s"), b"all clients share", 1)],
+)
+def test_clients_over_http_share_artifacts_only_where_that_was_said(
+    tmp_path: Path, options: tuple[str, ...], said: bytes, seen_by_others: int
+) -> None:
+    """And the server says which it is."""
+    arguments = ("--store", f"file://{tmp_path}/store", "--http", "127.0.0.1:0", "--token-env", "T", *options)
+    with process(*LOCAL, *arguments, T=TOKEN) as server:
+        assert server.stderr is not None
+        assert said in server.stderr.readline()
+        anyio.run(_two_clients, _address(server), seen_by_others)
+
+
+async def _two_clients(url: str, seen_by_others: int) -> None:
+    async with http_client(url) as one:
+        await one.call_tool("exec", {"command": "echo mine > f"})
+        saved = await one.call_tool("artifact_save", {"path": "f"})
+        assert isinstance(saved, types.CallToolResult)
+        async with http_client(url) as other:
+            seen = [resource.uri for resource in (await other.list_resources()).resources]
+    assert seen == ([handle_of(saved)] * seen_by_others)
+
+
 def _ready(client: Popen[bytes]) -> bool:
     assert client.stdout is not None
     return client.stdout.readline() == b"ready\n"
@@ -212,7 +275,10 @@ def _address(server: Popen[bytes]) -> str:
         (["--allow", "bash"], "there is no tool 'bash'"),
         (["--token-env", "T"], "are for --http"),
         (["--http", "127.0.0.1:0", "--token-env", "NOT_THERE"], "there is no such variable here"),
-        (["--http", "0.0.0.0:0"], "needs a token"),
+        (["--http", "0.0.0.0:0"], "--token-env NAME"),
+        (["--http", "nowhere.invalid:0"], "--http nowhere.invalid:0: 'nowhere.invalid' is no name of this host"),
+        (["--deny", "exec", "--allow-path", "../x"], "the path pattern '../x'"),
+        (["--run", "a/b"], "the id of a run 'a/b'"),
         (["--http", "8000"], "HOST:PORT"),
         (["--log", "loud"], "debug, info, warning or error"),
         (["--idle", "0"], "above 0"),
@@ -229,6 +295,14 @@ def test_what_cannot_be_served_is_refused_in_a_line(
     assert (done.returncode, done.stdout) == (1, b"")
     (line,) = done.stderr.decode().splitlines()
     assert said in line
+
+
+def test_a_command_that_rules_for_paths_do_not_bind_is_named(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    """Nobody takes them for a boundary."""
+    rules = ("--env", "local", "--deny-path", "*.env", "--http", "8000")  # which ends it
+    assert b"exec goes wherever its user may" in run(capfdbinary, "mcp", *rules).stderr
+    assert b"exec goes" not in run(capfdbinary, "mcp", *rules, "--deny", "exec").stderr
+    assert b"exec goes" not in run(capfdbinary, "mcp", *rules, "--allow", "glob").stderr
 
 
 def test_without_the_sdk_the_command_says_what_to_install() -> None:

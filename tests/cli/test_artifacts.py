@@ -10,6 +10,7 @@ import signal
 import subprocess
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -51,6 +52,30 @@ def here(url: str, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytes
     monkeypatch.setenv("RUNENV_STORE", url)
     monkeypatch.setenv("TERM", "dumb")
     return lambda *arguments: run(capfdbinary, "artifacts", *arguments)
+
+
+class Terminal(Protocol):
+    """What has been drawn since it was asked last, in lines without colours; the next is drawn for so many columns."""
+
+    def __call__(self, columns: int) -> list[str]: ...
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """A terminal for what `listing` draws, 80 columns wide at first."""
+    output = io.StringIO()
+    width = 80
+
+    def drawn(columns: int) -> list[str]:
+        nonlocal width
+        width = columns
+        text = re.sub(r"\x1b\[[0-9;]*m", "", output.getvalue())
+        output.seek(0)
+        output.truncate()
+        return text.splitlines()
+
+    monkeypatch.setattr(listing, "Console", lambda: Console(file=output, width=width, force_terminal=True))
+    return drawn
 
 
 @pytest.fixture
@@ -278,16 +303,54 @@ def test_what_is_kept_beside_an_artifact_cannot_drive_the_terminal(here: Here, f
     assert b"\x1b" not in shown
 
 
-def test_a_narrow_terminal_gets_two_lines_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A handle is never cut, folded or hidden."""
-    output = io.StringIO()
-    monkeypatch.setattr(listing, "Console", lambda: Console(file=output, width=80, force_terminal=True))
+def test_a_narrow_terminal_gets_a_few_lines_for_each(terminal: Terminal) -> None:
+    """What is known of it is folded between words; name and handle never, so that they can be copied."""
+    long_name = "folder/" + "long-" * 40 + ".csv"
     shown = listing.Listing(as_lines=False)
-    shown.add(record("a[b].csv", 3))
+    shown.add(replace(record("a[b].csv", 3), expires=time.time() + 7200))
+    shown.add(replace(record(long_name, 0), media_type="application/" + "x" * 80))
     shown.end()
-    first, second = re.sub(r"\x1b\[[0-9;]*m", "", output.getvalue()).splitlines()
-    assert first == "a[b].csv  version 3, 2.0 kB, text/csv, 0 s old, expires: never, of the run"
-    assert second.strip() == UNKNOWN
+    assert terminal(80) == [
+        "a[b].csv",
+        "  version 3, 2.0 KiB, text/csv, 0 s old, expires in 2 h, of the run",
+        f"  {UNKNOWN}",
+        long_name,
+        "  version 0, 2.0 KiB,",
+        f"  application/{'x' * 80},",
+        "  0 s old, never expires, of the run",
+        f"  {UNKNOWN}",
+    ]
+
+
+def test_a_wide_terminal_gets_a_table(terminal: Terminal) -> None:
+    """As soon as it fits."""
+    columns = len("a.csv  version     size  type      age  expires  of   ") + len(UNKNOWN)
+    for width, lines in ((columns, 2), (columns - 1, 3)):
+        terminal(width)
+        shown = listing.Listing(as_lines=False)
+        shown.add(replace(record("a.csv", 0), size=2048))
+        shown.end()
+        assert len(terminal(width)) == lines
+
+
+def test_what_is_piped_has_no_blanks_at_the_ends_of_lines(here: Here, file: Path) -> None:
+    """A table for people is a table for `awk` too."""
+    put(here, file, *RUN)
+    put(here, file, *RUN, "--name", "a longer name")
+    lines = here("ls", *RUN).stdout.decode().splitlines()
+    assert len(lines) == 3
+    assert [line for line in lines if line != line.rstrip()] == []
+
+
+def test_stat_folds_no_value(terminal: Terminal) -> None:
+    """A hash, a URI or a path of any length can be copied."""
+    kept = replace(record("a.csv", 0), uri="file:///" + "folder/" * 30 + "x")
+    terminal(80)
+    listing.show_record(kept, "/" + "folder/" * 30 + "x")
+    lines = terminal(80)
+    assert f"SHA-256  {kept.sha256}" in lines
+    assert f"URI      {kept.uri}" in lines
+    assert f"path     /{'folder/' * 30}x" in lines
 
 
 def test_a_long_list_is_drawn_by_pages_with_one_heading(capsys: pytest.CaptureFixture[str]) -> None:

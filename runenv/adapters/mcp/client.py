@@ -20,6 +20,7 @@ from runenv.artifacts import Scope
 from runenv.envs import open_env
 from runenv.errors import ArtifactError, EnvClosedError, EnvError, EnvLostError
 from runenv.tools.images import DEFAULT_LIMITS, ImageLimits
+from runenv.tools.paths import PathRules
 from runenv.tools.toolset import toolset
 
 if TYPE_CHECKING:
@@ -50,16 +51,21 @@ class Offer:
 
     Attributes:
         config: of the env that each has for itself.
-        store: where artifacts go, open; each client sees its own only. None: there are no artifacts.
+        store: where artifacts go, open. None: there are no artifacts.
+        scope: whose artifacts these are, for all clients alike. None: each client has a run of its own, and sees
+            neither the artifacts of another nor those of an earlier one.
         allow: names of the tools; all of them when None.
         deny: names of tools that are left out.
-        forgets: the artifacts of a client are removed when it leaves. Else they expire as the store has it.
+        paths: which paths of the env the tools may touch; `exec` is not bound by it.
+        forgets: the artifacts of a client's own run are removed when it leaves. Else they expire as the store has it.
     """
 
     config: LocalConfig | DockerConfig
     store: ArtifactStore | None = None
+    scope: Scope | None = None
     allow: Collection[str] | None = None
     deny: Collection[str] = ()
+    paths: PathRules = field(default_factory=PathRules)
     forgets: bool = False
 
 
@@ -83,7 +89,8 @@ class Client:
     def __init__(self, offer: Offer, *, message_bytes: int) -> None:
         self.offer = offer
         self.message_bytes = message_bytes
-        self.scope = Scope(run=f"mcp-{uuid.uuid4()}")
+        self.id = f"mcp-{uuid.uuid4()}"
+        self.scope = offer.scope or Scope(run=self.id)
         self._opening = anyio.Lock()
         self._place: _Place | None = None
         self._tasks: TaskGroup | None = None
@@ -102,7 +109,7 @@ class Client:
 
     async def __aenter__(self) -> Self:
         self._tasks = await anyio.create_task_group().__aenter__()
-        _log.info("client %s has come", self.scope.run)
+        _log.info("client %s has come", self.id)
         return self
 
     async def __aexit__(
@@ -119,7 +126,7 @@ class Client:
             return await self._tasks.__aexit__(exc_type, exc, traceback)
         finally:
             self._left.set()
-            _log.info("client %s has left", self.scope.run)
+            _log.info("client %s has left", self.id)
 
     async def end(self) -> None:
         """Have the client leave, from another task; returns when its env is closed."""
@@ -171,18 +178,19 @@ class Client:
                     scope=self.scope,
                     allow=offer.allow,
                     deny=offer.deny,
+                    paths=offer.paths,
                     image_limits=limits,
                     secrets=_secrets(offer.config),
                 ) as tools,
             ):
                 place = _Place(tools)
-                _log.info("client %s has the env %s", self.scope.run, env.id)
+                _log.info("client %s has the env %s", self.id, env.id)
                 task_status.started(place)
                 await place.ended.wait()
         except EnvError as error:
             if place is None:
                 raise
-            _log.warning("the env of client %s ended badly: %s", self.scope.run, error)
+            _log.warning("the env of client %s ended badly: %s", self.id, error)
         finally:
             if place is not None:
                 place.closed.set()
@@ -196,13 +204,13 @@ class Client:
 
     async def _forget(self) -> None:
         store = self.offer.store
-        if store is None or not self.offer.forgets:
+        if store is None or self.offer.scope is not None or not self.offer.forgets:
             return
         with anyio.move_on_after(FORGET_TIMEOUT):
             try:
                 await store.clear_scope(self.scope)
             except ArtifactError as error:
-                _log.warning("the artifacts of client %s are still there: %s", self.scope.run, error)
+                _log.warning("the artifacts of client %s are still there: %s", self.id, error)
 
 
 def _secrets(config: LocalConfig | DockerConfig) -> list[str]:

@@ -83,6 +83,8 @@ def _instructions(client: Client) -> str:
         if client.offer.store is not None
         else ""
     )
+    if artifacts and client.offer.scope is not None:
+        artifacts += " They are shared with other sessions, earlier ones included."
     return (
         "The tools work in one sandbox, which is this session's own: it starts empty and ends with the session."
         f"{artifacts}"

@@ -104,12 +104,17 @@ class Listener:
         host, port = _host_and_port(address)
         if token is not None and len(token) < MIN_TOKEN:
             raise ConfigError(f"the token has {len(token)} characters, which can be guessed: take {MIN_TOKEN} or more")
-        family, kind, protocol, _, resolved = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        except socket.gaierror as error:
+            raise ConfigError(f"{host!r} is no name of this host: {error.strerror}") from error
+        family, kind, protocol, _, resolved = found[0]
         ip = ipaddress.ip_address(str(resolved[0]).partition("%")[0])
         if token is None and not ip.is_loopback:
-            raise ConfigError(f"whoever reaches {address!r} could run commands: listening there needs a token")
+            raise ConfigError(
+                f"whoever reaches {address!r} could run commands: listening there needs a token (`token`, or"
+                " --token-env NAME of the command)"
+            )
         bound = socket.socket(family, kind, protocol)
         try:
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -34,32 +34,46 @@ PAGE: Final = 100
 RESOURCE_NOT_FOUND: Final = -32002
 """What the revisions up to 2025-11-25 answer for a resource that is not there; later ones have INVALID_PARAMS."""
 RANGE_TEMPLATE: Final = f"{handles.SCHEME}://{{id}}{{?offset,length}}"
+_LEVELS: Final = ("run", "session", "user")
+"""Of scopes, in the order in which a store lists them."""
 _TEXT_TYPES: Final = frozenset(
     {"application/json", "application/xml", "application/javascript", "application/yaml", "image/svg+xml"}
 )
 
 
 async def list_page(client: Client, store: ArtifactStore, cursor: str | None) -> types.ListResourcesResult:
-    """Return the latest version of each name, a page of them.
+    """Return the latest version of each name, a page of them: the scope's own first, then those of wider ones.
 
     Args:
         client: whose.
         store: where they are.
-        cursor: as the page before gave it: the last name of that, since names come in order.
+        cursor: as the page before gave it: level and name of the last one, since they come in that order.
+
+    Raises:
+        MCPError: it is no cursor of ours, or the store failed.
     """
+    after = None if cursor is None else _position(*cursor.partition("/")[::2])
     listed: list[types.Resource] = []
-    more = False
+    last: Record | None = None
+    next_cursor = None
     with _told(None):
         records = cast("AsyncGenerator[Record]", store.list(client.scope))
         async with aclosing(records):
             async for record in records:
-                if cursor is not None and record.name <= cursor:
+                if after is not None and _position(record.scope.level, record.name) <= after:
                     continue
-                if len(listed) == PAGE:
-                    more = True
+                if last is not None and len(listed) == PAGE:
+                    next_cursor = f"{last.scope.level}/{last.name}"
                     break
                 listed.append(_resource(record))
-    return types.ListResourcesResult(resources=listed, next_cursor=listed[-1].name if more else None)
+                last = record
+    return types.ListResourcesResult(resources=listed, next_cursor=next_cursor)
+
+
+def _position(level: str, name: str) -> tuple[int, str]:
+    if level not in _LEVELS:
+        raise MCPError(types.INVALID_PARAMS, "the cursor is none that a list of resources gave")
+    return _LEVELS.index(level), name
 
 
 def templates() -> types.ListResourceTemplatesResult:

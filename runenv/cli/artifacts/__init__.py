@@ -14,18 +14,15 @@ from runenv.cli.artifacts.looking import (
     versions_command,
 )
 from runenv.cli.artifacts.moving import get_command, put_command
+from runenv.cli.help import PLAIN, Command
 
 __all__ = ("artifacts_app",)
 
-artifacts_app = typer.Typer(
-    help="Lists, reads, stores and removes artifacts: what agents' tools have put behind handles.",
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-)
-artifacts_app.command("ls")(ls_command)
-artifacts_app.command("get")(get_command)
-artifacts_app.command("put")(put_command)
-artifacts_app.command("rm")(rm_command)
-artifacts_app.command("versions")(versions_command)
-artifacts_app.command("stat")(stat_command)
-artifacts_app.command("prune")(prune_command)
+artifacts_app = typer.Typer(help="List, read, store and remove what agents keep in a store.", **PLAIN)
+artifacts_app.command("ls", cls=Command)(ls_command)
+artifacts_app.command("get", cls=Command)(get_command)
+artifacts_app.command("put", cls=Command)(put_command)
+artifacts_app.command("rm", cls=Command)(rm_command)
+artifacts_app.command("versions", cls=Command)(versions_command)
+artifacts_app.command("stat", cls=Command)(stat_command)
+artifacts_app.command("prune", cls=Command)(prune_command)

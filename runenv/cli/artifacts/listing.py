@@ -1,33 +1,35 @@
-"""How `runenv artifacts` shows records: a table, two lines each where the terminal is narrow, or JSON for scripts.
+"""How `runenv artifacts` shows records: a table, a few lines each where the terminal is narrow, or JSON for scripts.
 
-Records are drawn as they come, a page at a time, so that a store of any size can be listed. Nothing is decided here.
+Records are drawn as they come, a page at a time, so that a store of any size can be listed. A value is never cut or
+folded, so that it can be copied. Nothing is decided here.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import textwrap
 import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from runenv.cli.terminal import printable, size
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from runenv.artifacts.artifact import Record
 
 __all__ = ("Listing", "as_json", "brief", "show_record")
 
 PAGE_ROWS: Final = 500
 """Rows whose columns are made equally wide, and that are held for it."""
-WIDE: Final = 120
-"""Columns of a terminal from which on a record has one line."""
-PIPED: Final = 10_000
-"""Columns where there is no terminal: nothing is cut or folded for a script."""
+GAP: Final = "  "
+NEVER: Final = "never"
 _HEADINGS: Final = ("name", "version", "size", "type", "age", "expires", "of", "handle")
 _RIGHT: Final = frozenset({"version", "size"})
 _QUIET: Final = "grey62"
@@ -42,11 +44,10 @@ class Listing:
     """
 
     def __init__(self, *, as_lines: bool) -> None:
-        console = Console()
-        self._console = console if console.is_terminal else Console(width=PIPED)
+        self._console = Console()
         self._as_lines = as_lines
         self._page: list[Record] = []
-        self._widths = [0] * len(_HEADINGS)
+        self._widths = [cell_len(heading) for heading in _HEADINGS]
         self.count = 0
 
     def add(self, record: Record) -> None:
@@ -61,44 +62,47 @@ class Listing:
 
     def end(self) -> None:
         """Draw what was added."""
-        if self._page and self._console.width < WIDE:
-            for record in self._page:
-                self._draw_twice(record)
-        elif self._page:
-            self._draw_page(is_first=self.count == len(self._page))
+        if not self._page:
+            return
+        rows = [_cells(record) for record in self._page]
+        self._widths = [max(width, *map(cell_len, cells)) for width, *cells in zip(self._widths, *rows, strict=True)]
+        if not self._console.is_terminal or sum(self._widths) + len(GAP) * (len(_HEADINGS) - 1) <= self._console.width:
+            self._draw_table(rows, is_first=self.count == len(rows))
+        else:
+            for row in rows:
+                self._draw_apart(row)
         self._page.clear()
 
-    def _draw_page(self, *, is_first: bool) -> None:
-        rows = [_cells(record) for record in self._page]
-        for number, heading in enumerate(_HEADINGS):
-            needed = max(Text(row[number]).cell_len for row in rows)
-            self._widths[number] = max(self._widths[number], needed, len(heading))
-        table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style=_QUIET, show_header=is_first)
-        for heading, width in zip(_HEADINGS, self._widths, strict=True):
-            is_kept = heading in {"handle", "version", "size"}
-            table.add_column(
-                heading,
-                min_width=width if self._console.width == PIPED or is_kept else None,
-                no_wrap=is_kept,
-                justify="right" if heading in _RIGHT else "left",
-                overflow="fold",
-            )
-        for row in rows:
-            table.add_row(*map(Text, row))
-        self._console.print(table)
+    def _draw_table(self, rows: Sequence[tuple[str, ...]], *, is_first: bool) -> None:
+        for number, row in enumerate((_HEADINGS, *rows) if is_first else rows):
+            cells = [
+                set_cell_size(cell, width) if heading not in _RIGHT else " " * (width - cell_len(cell)) + cell
+                for heading, cell, width in zip(_HEADINGS, row, self._widths, strict=True)
+            ]
+            self._print(Text(GAP.join(cells).rstrip(), _QUIET if is_first and not number else ""))
 
-    def _draw_twice(self, record: Record) -> None:
-        name, version, of_bytes, kind, age, expires, owner, handle = _cells(record)
-        facts = f"  version {version}, {of_bytes}, {kind}, {age} old, expires: {expires}, of the {owner}"
-        text = Text.assemble((name, "bold"), (facts, ""), "\n", (f"  {handle}", _QUIET))
-        self._console.print(text, soft_wrap=True)
+    def _draw_apart(self, row: tuple[str, ...]) -> None:
+        name, version, of_bytes, kind, age, expires, owner, handle = row
+        lifetime = "never expires" if expires == NEVER else f"expires {expires}"
+        facts = f"version {version}, {of_bytes}, {kind}, {age} old, {lifetime}, of the {owner}"
+        self._print(Text(name, "bold"))
+        for line in textwrap.wrap(
+            facts,
+            self._console.width,
+            initial_indent=GAP,
+            subsequent_indent=GAP,
+            break_long_words=False,
+            break_on_hyphens=False,
+        ):
+            self._print(Text(line))
+        self._print(Text(f"{GAP}{handle}", _QUIET))
+
+    def _print(self, line: Text) -> None:
+        self._console.print(line, soft_wrap=True)  # what is longer than the terminal can still be copied
 
 
 def show_record(record: Record, path: str | None) -> None:
-    """Draw all that is known of one record."""
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style=_QUIET)
-    table.add_column(overflow="fold")
+    """Draw all that is known of one record, each value on a line of its own, whole."""
     scope = record.scope
     owners = ((what, getattr(scope, what)) for what in ("run", "session", "user"))
     rows: list[tuple[str, str | None]] = [
@@ -111,16 +115,16 @@ def show_record(record: Record, path: str | None) -> None:
         ("declared as", record.declared_type),
         *owners,
         ("created", _moment(record.created)),
-        ("expires", "never" if record.expires is None else _moment(record.expires)),
+        ("expires", NEVER if record.expires is None else _moment(record.expires)),
         ("URI", record.uri),
         ("path", path),
         *((f"metadata {key}", value) for key, value in record.metadata.items()),
     ]
-    for what, value in rows:
-        if value is not None:
-            table.add_row(Text(printable(what)), Text(printable(value)))
+    shown = [(printable(what), printable(value)) for what, value in rows if value is not None]
+    width = max(cell_len(what) for what, _ in shown)
     console = Console()
-    (console if console.is_terminal else Console(width=PIPED)).print(table)
+    for what, value in shown:
+        console.print(Text.assemble((set_cell_size(what, width), _QUIET), GAP, value), soft_wrap=True)
 
 
 def as_json(record: Record, path: str | None = None) -> dict[str, Any]:
@@ -154,7 +158,7 @@ def brief(record: Record) -> str:
 
 def _cells(record: Record) -> tuple[str, ...]:
     now = time.time()
-    expires = "never" if record.expires is None else f"in {_span(record.expires - now)}"
+    expires = NEVER if record.expires is None else f"in {_span(record.expires - now)}"
     age = _span(now - record.created)
     return (
         printable(record.name),

@@ -38,11 +38,14 @@ def ls_command(
     store: StoreUrl = None,
     option: StoreOptions = None,
 ) -> None:
-    """List the latest version of every name that a scope may see: its own first, then those of what it is in.
+    """List artifacts: the latest version of every name.
+
+    Those that belong to the scope first, then those of what it is in.
 
     Exit status: 0, also when there is none; 1 when the store could not be read.
 
-    runenv artifacts ls charts/ --store s3://bucket/prefix --run run-1 --session chat-7
+    Example:
+        runenv artifacts ls charts/ --store s3://bucket/prefix --session chat-7
     """
     with one_line_errors():
         scope = scope_of(run, session, user)
@@ -50,7 +53,7 @@ def ls_command(
 
 
 def versions_command(
-    name: Annotated[str, typer.Argument(metavar="NAME", show_default=False)],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Of which artifact.", show_default=False)],
     *,
     as_lines: Json = False,
     run: ScopeRun = None,
@@ -79,7 +82,7 @@ def stat_command(
     store: StoreUrl = None,
     option: StoreOptions = None,
 ) -> None:
-    """Show all that is known of an artifact: size, hash, type, times, and where it lies.
+    """Show all that is known of an artifact, and where it lies.
 
     Exit status: 0, or 1 when there is none.
     """
@@ -90,7 +93,7 @@ def stat_command(
 
 def rm_command(
     whats: Annotated[
-        list[str] | None, typer.Argument(metavar="[WHAT]...", help="Handles, or names.", show_default=False)
+        list[str] | None, typer.Argument(metavar="WHAT", help="Handles, or names.", show_default=False)
     ] = None,
     *,
     version: Version = None,
@@ -103,9 +106,10 @@ def rm_command(
     store: StoreUrl = None,
     option: StoreOptions = None,
 ) -> None:
-    """Remove artifacts: a handle's one version, or every version of a name unless --version says which.
+    """Remove artifacts by handle or by name.
 
-    The numbers of their versions are not used again.
+    A handle is of one version. Of a name every version is removed, unless --version says which. Numbers of versions are
+    not used again.
 
     Exit status: 0, or 1 when something was not there; what was named before it is removed then.
     """
@@ -117,9 +121,10 @@ def rm_command(
 
 
 def prune_command(*, store: StoreUrl = None, option: StoreOptions = None) -> None:
-    """Remove what has expired, whoever's it is, and what writers left that were killed.
+    """Remove what has expired, whoever's it is.
 
-    On object storage the latter is marked first, and removed by a prune that comes a day or more after.
+    And what writers left that were killed. On object storage that is marked first, and removed by a prune that comes a
+    day or more after.
 
     Exit status: 0, or 1 when the storage failed.
     """

@@ -28,7 +28,7 @@ from runenv.cli.options import (
     scope_of,
     store_of,
 )
-from runenv.cli.terminal import one_line_errors, size, transfer_bar
+from runenv.cli.terminal import bytes_in, one_line_errors, size, transfer_bar
 from runenv.errors import ConfigError
 from runenv.types import DEFAULT, Default, Progress
 
@@ -64,7 +64,9 @@ def get_command(
 
     Exit status: 0, or 1 when it was not written; to stdout, what came before is wrong then.
 
-    runenv artifacts get runenv+file://0b54... ./deck.pptx --store file:///srv/artifacts --run run-1
+    Examples:
+        runenv artifacts get deck.pptx . --session chat-7
+        runenv artifacts get runenv+file://0b54... - --run run-1 | less
     """
     with one_line_errors():
         scope = scope_of(run, session, user)
@@ -79,7 +81,9 @@ def put_command(
         typer.Option(metavar="NAME", help="Its name; the file's own unless given. 'user:' before it: --user's."),
     ] = None,
     media_type: Annotated[str | None, typer.Option("--type", metavar="MIME", help="What it is declared to be.")] = None,
-    metadata: Annotated[list[str] | None, typer.Option("-m", "--metadata", metavar="NAME=VALUE")] = None,
+    metadata: Annotated[
+        list[str] | None, typer.Option("-m", "--metadata", metavar="NAME=VALUE", help="Text that is kept beside it.")
+    ] = None,
     ttl: Annotated[
         float | None,
         typer.Option(metavar="SECONDS", help="Until it expires, 0: never. 24 hours with --run, else never."),
@@ -90,11 +94,14 @@ def put_command(
     store: StoreUrl = None,
     option: StoreOptions = None,
 ) -> None:
-    """Store a file or stdin as the next version of a name, and print its handle.
+    """Store a file or stdin, and print its handle.
+
+    It is the next version of its name.
 
     Exit status: 0, or 1 when nothing was stored.
 
-    tar c ./data | runenv artifacts put - --name data.tar --store file:///srv/artifacts --session chat-7
+    Example:
+        tar c ./data | runenv artifacts put - --name data.tar --session chat-7
     """
     with one_line_errors():
         scope = scope_of(run, session, user)
@@ -128,10 +135,12 @@ class _Put:
 
     async def run(self, store: "ArtifactStore") -> None:
         """Store it and print the handle."""
-        data = _stdin() if self._source == STREAM else Path(self._source)
+        is_stream = self._source == STREAM
+        data = _stdin() if is_stream else Path(self._source)
+        total = None if is_stream else await anyio.to_thread.run_sync(bytes_in, Path(self._source))
         console = Console(stderr=True)
         async with store:
-            with transfer_bar(console, self._name or self._source) as progress:
+            with transfer_bar(console, self._name or self._source, total) as progress:
                 handle = await store.put(
                     data,
                     filename=self._name,

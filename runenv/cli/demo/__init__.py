@@ -53,8 +53,8 @@ IMAGE: Final = "runenv/python"
 TABLE: Final = "table.csv"
 COUNTS: Final = "files.csv"
 """What the analysis leaves in the env."""
-LARGE_MB: Final = 200
-"""The large file of the second act, in megabytes."""
+LARGE_MIB: Final = 200
+"""The large file of the second act, in MiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Inputs:
 
 def demo_command(
     *,
-    env: Annotated[Kind, typer.Option(help="Kind of env.")] = Kind.DOCKER,
+    env: Annotated[Kind, typer.Option(metavar="local|docker", help="Kind of env.")] = Kind.DOCKER,
     image: Image = None,
     tree: Annotated[
         Path | None, typer.Option(metavar="PATH", help="Source tree to look at; ours unless given.")
@@ -100,7 +100,7 @@ def demo_command(
     """Do an agent's errand on real files, and say what it took.
 
     Uploads a source tree and a CSV, runs an analysis that prints far more than fits, reads on where it was cut, draws a
-    chart and brings it back, and ends a command tree that will not end. Then tools hand a deck of slides, and 200 MB,
+    chart and brings it back, and ends a command tree that will not end. Then tools hand a deck of slides, and 200 MiB,
     from the sandbox to an HTTP endpoint, and a model sees handles. At last an agent plots the CSV, looks at the plot,
     puts it right and sends slides of it on; a script plays the model, offline, unless one is named. The transcript is
     kept beside the chart. The image needs Python with pandas, matplotlib and python-pptx; runenv/python unless given,
@@ -324,8 +324,8 @@ async def _hand_over_large(screen: Screen, handover: "Handover") -> None:
     from runenv.cli.demo.memory import Memory
 
     async with Memory() as memory:
-        with screen.step("make large", f"a tool makes {LARGE_MB} MB in the env") as step:
-            record = await handover.make_large(LARGE_MB)
+        with screen.step("make large", f"a tool makes {LARGE_MIB} MiB in the env") as step:
+            record = await handover.make_large(LARGE_MIB)
             step.done(f"{record.name}: {size(record.size)} into the store, streamed")
         with screen.step("send large", "another tool sends it to the endpoint") as step:
             delivery = await handover.send_large(record)

@@ -104,9 +104,9 @@ class Tools:
         """Make a ZIP file in the env, where it cannot make slides."""
         return await self._made(programs.ARCHIVE, "deck.zip", title, table)
 
-    async def make_recording(self, megabytes: int) -> list[object]:
+    async def make_recording(self, mebibytes: int) -> list[object]:
         """Make a large file in the env."""
-        return await self._made(programs.RECORDING, "recording.bin", str(megabytes))
+        return await self._made(programs.RECORDING, "recording.bin", str(mebibytes))
 
     async def upload_content(self, name: str, content: str) -> list[object]:
         """Send a file that comes as base64, as many APIs want it."""
@@ -200,9 +200,9 @@ class Handover:
         tool = self._tools.make_deck if slides else self._tools.make_archive
         return await self._record(await self._loop.call(tool, {"title": TITLE, "table": TABLE}))
 
-    async def make_large(self, megabytes: int) -> Record:
+    async def make_large(self, mebibytes: int) -> Record:
         """Let a tool make the large file."""
-        return await self._record(await self._loop.call(self._tools.make_recording, {"megabytes": megabytes}))
+        return await self._record(await self._loop.call(self._tools.make_recording, {"mebibytes": mebibytes}))
 
     async def send(self, record: Record) -> Delivery:
         """Let a tool send a file that it gets as base64."""

@@ -134,13 +134,13 @@ with zipfile.ZipFile(target, "w") as archive:
 """Where there is no python-pptx; needs Python and no more."""
 
 RECORDING: Final = '''\
-"""Write megabytes that nothing could make smaller."""
+"""Write mebibytes that nothing could make smaller."""
 import os, sys
 
 with open(sys.argv[2], "wb") as out:
     for _ in range(int(sys.argv[1])):
-        out.write(os.urandom(1_000_000))
-print(f"{sys.argv[1]} MB")
+        out.write(os.urandom(1 << 20))
+print(f"{sys.argv[1]} MiB")
 '''
 
 HAS_PPTX: Final = "import importlib.util as u; raise SystemExit(u.find_spec('pptx') is None)"

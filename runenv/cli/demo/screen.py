@@ -85,8 +85,8 @@ class Screen:
         """Say what this is."""
         text = Text.assemble(
             ("runenv demo", "bold cyan"),
-            "\nAn agent's errand, first without the agent: bytes go where they are needed,\n"
-            "and of what comes back a model sees only what fits.",
+            "\nAn agent's errand, first without the agent: bytes go where they are needed,"
+            " and of what comes back a model sees only what fits.",
         )
         self._console.print(Panel(text, border_style="cyan", padding=(0, 2)))
 
@@ -192,7 +192,7 @@ class Screen:
         """Say what comes now."""
         text = Text.assemble(
             ("The second act", "bold cyan"),
-            "\nA tool makes a file, another sends it on. What a model sees and writes is a handle.",
+            "\nA tool makes a file, another sends it on; a model sees a handle.",
         )
         self._console.print(Panel(text, border_style="cyan", padding=(0, 2)))
 

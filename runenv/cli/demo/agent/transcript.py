@@ -12,6 +12,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from runenv.cli.terminal import size
 from runenv.providers.lines import file_line
 from runenv.providers.pictures import look
 from runenv.providers.spots import find
@@ -204,10 +205,10 @@ class Ledger:
 
 
 def described(data: bytes, media_type: str) -> str:
-    """Return an image in words, such as "image 1,200x600 png, 70.3 kB"."""
+    """Return an image in words, such as "image 1,200x600 png, 70.3 KiB"."""
     picture = look(data)
     pixels = f"{picture.width:,}x{picture.height:,} " if picture else ""
-    return f"image {pixels}{media_type.rpartition('/')[2]}, {len(data) / 1000:,.1f} kB"
+    return f"image {pixels}{media_type.rpartition('/')[2]}, {size(len(data))}"
 
 
 def without_images(request: Json, images: Sequence[Shown] = ()) -> Json:
