@@ -66,7 +66,7 @@ TABLE: Final = (
     Rule(
         ("runenv.adapters.mcp",),
         own=VALUES + PROTOCOLS + ARTIFACTS + TOOLS + ("runenv.envs", "runenv.providers", "runenv.adapters"),
-        libraries=("anyio", "mcp", "pydantic", "starlette", "uvicorn"),
+        libraries=("anyio", "h11", "mcp", "pydantic", "starlette", "uvicorn"),
     ),
     Rule(("runenv.adapters",)),
     Rule(

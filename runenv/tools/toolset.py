@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar, cast
 
+from runenv.artifacts import DEFAULT_TTL
 from runenv.artifacts.artifact import Scope
 from runenv.artifacts.offload import Offloader
 from runenv.artifacts.results import absorb
@@ -187,6 +188,7 @@ def _offloader(
         store,
         scope=scope,
         env=env if rules.is_free else None,  # a path that the model may not read is no help to it
+        ttl=DEFAULT_TTL["run"],  # whatever the scope: nobody looks for it later
         retrieval_tool=_RETRIEVAL if _RETRIEVAL in names else None,
     )
 

@@ -190,6 +190,13 @@ async def test_other_names_of_the_server_can_be_named() -> None:
             await client.begin()
 
 
+async def test_port_80_is_not_said() -> None:
+    """Clients leave it out of the name."""
+    with listening() as listener:
+        async with offer() as given, served(given, listener) as url, browser(url, Host="127.0.0.1") as client:
+            await client.begin()
+
+
 async def test_there_is_one_path(listener: Listener) -> None:
     """A wrong one is told so."""
     async with offer() as given, served(given, listener) as url, browser(url) as client:

@@ -22,7 +22,8 @@ import logging
 import socket
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, cast
 from uuid import uuid4
 
 import anyio
@@ -35,6 +36,7 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 
 from runenv.adapters.mcp.client import Client
+from runenv.adapters.mcp.connections import Crowd, TimedProtocol
 from runenv.adapters.mcp.handlers import GONE, initialization, make_server
 from runenv.errors import ConfigError
 
@@ -124,8 +126,8 @@ class Listener:
             bound.close()
             raise OSError(error.errno, f"{error.strerror}: give another address than {address!r}") from error
         port = int(bound.getsockname()[1])
-        hosts = [f"{name}:*" for name in _LOOPBACK_NAMES] if ip.is_loopback else [f"{_in_url(host)}:*"]
-        hosts += [given for name in names for given in (name, f"{name}:*")]
+        own = _LOOPBACK_NAMES if ip.is_loopback else (_in_url(host),)
+        hosts = [given for name in (*own, *names) for given in (name, f"{name}:*")]  # port 80 is not said
         security = TransportSecuritySettings(
             # Which names a server on all addresses has, it cannot know; a page that was led to it has no token.
             enable_dns_rebinding_protection=not ip.is_unspecified or bool(names),
@@ -162,6 +164,7 @@ async def serve_http(
         clients = _Clients(offer, listener, tasks, idle=idle, grace=grace, max_clients=max_clients)
         config = uvicorn.Config(
             _door(RequestBodyLimitMiddleware(clients, REQUEST_BYTES), listener.token),
+            http=cast("Any", partial(TimedProtocol, Crowd())),
             lifespan="off",
             ws="none",
             log_config=None,
