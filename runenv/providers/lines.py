@@ -10,6 +10,9 @@ import hashlib
 import re
 from typing import TYPE_CHECKING, Final
 
+from runenv import placeholders
+from runenv.placeholders import HASH_DIGITS, MAX_NAME, MAX_TYPE, harmless
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -17,13 +20,6 @@ if TYPE_CHECKING:
 
 __all__ = ("encodable", "file_line", "handles_in", "image_line", "left_out_line", "short_hash", "shown")
 
-_MAX_NAME: Final = 80
-"""Characters of a filename, a tool's name or a call's id that a model is shown."""
-_MAX_TYPE: Final = 100
-"""Characters of a media type that a model is shown."""
-_HASH_DIGITS: Final = 12
-"""Hexadecimal digits of a hash that a model is shown."""
-_PLAIN: Final = str.maketrans({'"': "'", "`": "'", "[": "(", "]": ")", "<": "(", ">": ")"})
 _NAMED: Final = re.compile(r"sha256 ([0-9a-f]{12}), (runenv\+file://[0-9a-f-]{36})\]")
 
 
@@ -36,20 +32,14 @@ def encodable(text: str) -> str:
     return text
 
 
-def shown(text: str, limit: int = _MAX_NAME) -> str:
+def shown(text: str) -> str:
     """Return a foreign name as it may stand in quotes on a line for a model: no line ends, controls or brackets."""
-    if len(text) > limit:
-        tail = limit // 3  # the extension is at the end
-        text = f"{text[: limit - tail - 1]}\u2026{text[-tail:]}"
-    text = "".join(character if character.isprintable() else " " for character in text)
-    return " ".join(text.split()).replace("://", ":/ /").translate(_PLAIN)
+    return harmless(text, MAX_NAME)
 
 
 def file_line(part: FilePart) -> str:
     """Return the line that stands for an artifact: name, type, size, hash and handle."""
-    name, kind = shown(part.filename) or "file", shown(part.media_type, _MAX_TYPE)
-    sha256 = part.sha256[:_HASH_DIGITS]
-    return f'[artifact "{name}" {kind}, {_human_size(part.size)}, sha256 {sha256}, {encodable(part.handle)}]'
+    return encodable(placeholders.file_line(part))
 
 
 def image_line(media_type: str, data: bytes, handle: str) -> str:
@@ -73,7 +63,7 @@ def left_out_line(reason: str, media_type: str | None, size: int | None, sha256:
 
 def short_hash(data: bytes) -> str:
     """Return the beginning of the SHA-256 of an image."""
-    return hashlib.sha256(data).hexdigest()[:_HASH_DIGITS]
+    return hashlib.sha256(data).hexdigest()[:HASH_DIGITS]
 
 
 def handles_in(texts: Iterable[str]) -> dict[str, str]:
@@ -87,15 +77,8 @@ def handles_in(texts: Iterable[str]) -> dict[str, str]:
 
 def _described(media_type: str | None, size: int | None, sha256: str, handle: str | None) -> str:
     facts = [
-        shown(media_type, _MAX_TYPE) if media_type else "",
+        harmless(media_type, MAX_TYPE) if media_type else "",
         "" if size is None else f"{size:,} bytes",
         f"sha256 {sha256}, {encodable(handle)}" if handle else "",
     ]
     return ", ".join(fact for fact in facts if fact)
-
-
-def _human_size(size: int) -> str:
-    power = min(max(size.bit_length() - 1, 0) // 10, 4)
-    if not power:
-        return f"{size} byte" if size == 1 else f"{size} bytes"
-    return f"{size / 1024**power:.1f} {('KiB', 'MiB', 'GiB', 'TiB')[power - 1]} ({size:,} bytes)"
