@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from runenv.errors import ConfigError
+from runenv.providers.lines import encodable
 from runenv.types import BadCall, TextPart, ToolCall, ToolResult
 
 if TYPE_CHECKING:
@@ -38,11 +39,11 @@ def make_call(id: object, name: object, arguments: object) -> ToolCall:
     """Return the call that a model wrote.
 
     Args:
-        id: the vendor's name of the call.
-        name: of the tool.
+        id: the vendor's name of the call. What UTF-8 cannot hold in it becomes U+FFFD, so that it can be sent back.
+        name: of the tool; likewise.
         arguments: a JSON text, or what was decoded from one; blank and None are no arguments.
     """
-    called, tool = text(id), text(name)
+    called, tool = encodable(text(id)), encodable(text(name))
     if not tool:
         return _bad(called, tool, "This call names no tool.")
     if isinstance(arguments, str):
