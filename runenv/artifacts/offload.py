@@ -45,9 +45,8 @@ _log = logging.getLogger(__name__)
 READING_TOOLS: Final = frozenset({"artifact_read", "file_list", "file_read", "glob", "grep"})
 """Tools whose results have bounds of their own; offloading them again would send a model in circles."""
 EXEMPT_CHARS: Final = 60_000
-"""Characters of text that an exempt tool's result may show: `file_read` gives 50,000. Of what is longer, the most is not
-the tool's own (a hook may have put it there); a list of 200 very long paths is, and loses nothing by it."""
-
+"""Characters of text that an exempt tool's result may show: `file_read` gives 50,000. What is longer is hardly the
+tool's own (a hook may have put it there); a list of 200 very long paths may be, and loses nothing by it."""
 THRESHOLD_CHARS: Final = 10_000
 """Characters of text that one result may show, about 2,500 tokens."""
 PREVIEW_CHARS: Final = 2_000

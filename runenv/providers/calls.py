@@ -16,11 +16,11 @@ from runenv.providers.lines import encodable
 from runenv.types import BadCall, TextPart, ToolCall, ToolResult
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from runenv.types import ToolDefinition
 
-__all__ = ("blocks", "checked", "given", "make_call", "mapping", "text")
+__all__ = ("blocks", "checked", "given", "make_call", "mapping", "text", "written")
 
 _MARKS: Final = {
     "choices": "openai_chat",
@@ -32,6 +32,8 @@ _MARKS: Final = {
     "jsonrpc": "mcp",
 }
 """Fields of a reply that only one wire has."""
+_CALLS: Final = (("toolUse", "toolUseId", "input"), ("functionCall", "id", "args"), ("function_call", "id", "args"))
+"""Calls within a block: of Bedrock, and of Gemini in both spellings, each with the keys of its id and arguments."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -60,6 +62,22 @@ def make_call(id: object, name: object, arguments: object) -> ToolCall:
     if not isinstance(arguments, Mapping):
         return _bad(called, tool, "The arguments of this call are not a JSON object.")
     return ToolCall(called, tool, arguments)
+
+
+def written(message: object) -> Iterator[tuple[str, object]]:
+    """Yield id and arguments of every call in a message of any wire, as the model wrote them."""
+    found = mapping(message)
+    if found.get("type") == "function_call":
+        yield text(found.get("call_id")), found.get("arguments")
+    for call in blocks(found.get("tool_calls")):
+        yield text(call.get("id")), mapping(call.get("function")).get("arguments")
+    for block in (*blocks(found.get("content")), *blocks(found.get("parts"))):
+        if block.get("type") == "tool_use":
+            yield text(block.get("id")), block.get("input")
+        for kind, id_key, key in _CALLS:
+            if kind in block:
+                call = mapping(block[kind])
+                yield text(call.get(id_key)), call.get(key)
 
 
 def _bad(id: str, name: str, problem: str) -> BadCall:

@@ -1,7 +1,8 @@
 """The one-line texts that stand for files and images where a model reads, and making any text fit for a wire. Pure.
 
-A line that names an image's artifact carries the image's hash beside the handle, so that `spots` finds the handle of
-an image again in a request where only base64 is left of it.
+A line that names an image's artifact stands directly before the image and carries its hash beside the handle, so that
+`spots` finds the handle of an image again in a request where only base64 is left of it. What a tool printed may look
+like such a line; where a line stands is what it cannot choose.
 """
 
 from __future__ import annotations
@@ -11,16 +12,30 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from runenv import placeholders
-from runenv.placeholders import HASH_DIGITS, MAX_NAME, MAX_TYPE, harmless
+from runenv.placeholders import HASH_DIGITS, MAX_NAME, MAX_TYPE, START, harmless
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from runenv.types import FilePart
 
-__all__ = ("encodable", "file_line", "handles_in", "image_line", "left_out_line", "short_hash", "shown")
+__all__ = (
+    "called_in",
+    "encodable",
+    "file_line",
+    "handles_in",
+    "image_line",
+    "left_out_line",
+    "origin_line",
+    "short_hash",
+    "shown",
+)
 
-_NAMED: Final = re.compile(r"sha256 ([0-9a-f]{12}), (runenv\+file://[0-9a-f-]{36})\]")
+MAX_ORIGIN: Final = 60
+"""Characters that are shown of the path of the file that an image came from."""
+_NAMED: Final = re.compile(
+    rf"^\[(?:image: |{re.escape(START)})[^\n]*sha256 ([0-9a-f]{{12}}), (runenv\+file://[0-9a-f-]{{36}})\]$",
+    re.MULTILINE,
+)
+_ORIGIN: Final = re.compile(r"Image \d+, from tool '[^']*', call '(.*)':")
 
 
 def encodable(text: str) -> str:
@@ -47,7 +62,21 @@ def image_line(media_type: str, data: bytes, handle: str) -> str:
     return f"[image: {_described(media_type, len(data), short_hash(data), handle)}]"
 
 
-def left_out_line(reason: str, media_type: str | None, size: int | None, sha256: str, handle: str | None) -> str:
+def origin_line(number: int, tool: str, call_id: str) -> str:
+    """Return the line before an image that stands outside of its result: of which tool and call it is."""
+    call = f", call {shown(call_id)!r}" if call_id else ""
+    return f"Image {number}, from tool {shown(tool)!r}{call}:"
+
+
+def called_in(line: str) -> str:
+    """Return the call's id that an `origin_line` names, or an empty text for any other."""
+    found = _ORIGIN.fullmatch(line)
+    return found[1] if found else ""
+
+
+def left_out_line(
+    reason: str, media_type: str | None, size: int | None, sha256: str, handle: str | None, origin: str = ""
+) -> str:
     """Return the line that stands for an image that is not shown.
 
     Args:
@@ -56,9 +85,11 @@ def left_out_line(reason: str, media_type: str | None, size: int | None, sha256:
         size: its bytes, where known.
         sha256: its short hash; used with a handle only.
         handle: of its artifact, where known.
+        origin: path of the file that it came from, where known.
     """
     described = _described(media_type, size, sha256, handle)
-    return f"[image left out: {reason}{'; ' if described else ''}{described}]"
+    source = f"from {harmless(origin, MAX_ORIGIN)!r}" if origin else ""
+    return f"[image left out: {'; '.join(filter(None, (reason, ', '.join(filter(None, (source, described))))))}]"
 
 
 def short_hash(data: bytes) -> str:
@@ -66,12 +97,11 @@ def short_hash(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:HASH_DIGITS]
 
 
-def handles_in(texts: Iterable[str]) -> dict[str, str]:
-    """Return the handles that lines in these texts name, by short hash; the first for a hash holds."""
-    found: dict[str, str] = {}
-    for text in texts:
-        for sha256, handle in _NAMED.findall(text):
-            found.setdefault(sha256, handle)
+def handles_in(text: str) -> dict[str, set[str]]:
+    """Return the handles that lines of a text name, by short hash; only what is a line for an image or file counts."""
+    found: dict[str, set[str]] = {}
+    for sha256, handle in _NAMED.findall(text):
+        found.setdefault(sha256, set()).add(handle)
     return found
 
 

@@ -149,12 +149,12 @@ def _resolved(request: object, place: str) -> Path:
     return tuple(way)
 
 
-def _key(node: Mapping[str, object], step: str) -> str | None:
+def _key(node: Mapping[object, object], step: str) -> str | None:
     """Return the key that a step means: `tool_result` is `toolResult` in Bedrock's JSON."""
     if step in node:
         return step
     plain = step.replace("_", "").lower()
-    return next((key for key in node if key.replace("_", "").lower() == plain), None)
+    return next((key for key in node if isinstance(key, str) and key.replace("_", "").lower() == plain), None)
 
 
 def _facts(error: object) -> _Facts:
