@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 
 __all__ = ("fit", "fit_results")
 
-_LINE_BYTES: Final = 400
+_LINE_BYTES: Final = 450
 """What the line in place of an image takes at most."""
 _MAX_DEPTH: Final = 100_000
 """Levels of a request; what has more contains itself."""
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False)
 _TOO_MANY: Final = "newer images need the room"
 
 
@@ -54,6 +55,9 @@ def fit(request: Any, limits: Limits, *, step: int = 1, reserve_bytes: int = 0) 
         step: the oldest images give way so many at a time, so that the beginning of the conversation, which vendors
             cache, changes on every `step`th new image only. The newest image goes only when it must.
         reserve_bytes: what will be added to the request before it is sent.
+
+    Raises:
+        ConfigError: the request contains itself.
     """
     spots = [spot for spot in find(request) if limits.counts_documents or not spot.document]
     images = [_seen(spot) for spot in spots]
@@ -170,18 +174,18 @@ def _json_bytes(request: object) -> int:
         node, depth = waiting.pop()
         if depth > _MAX_DEPTH:
             raise ConfigError("the request contains itself, so it cannot be sent")
-        if isinstance(node, Mapping):
+        if isinstance(node, str):
+            size += _text_bytes(node)
+        elif isinstance(node, Mapping):
             size += max(2, len(node) + 1) + sum(_text_bytes(str(key)) + 1 for key in node)
             waiting += ((value, depth + 1) for value in node.values())
         elif isinstance(node, list | tuple):
             size += max(2, len(node) + 1)
             waiting += ((value, depth + 1) for value in node)
-        elif isinstance(node, str):
-            size += _text_bytes(node)
         elif isinstance(node, bytes | bytearray):
             size += base64_size(len(node)) + 2
         elif node is None or isinstance(node, bool | int | float):
-            size += len(json.dumps(node))
+            size += len(str(node))
         else:
             dump = getattr(node, "model_dump", None)
             waiting.append((dump() if callable(dump) else str(node), depth + 1))
@@ -189,4 +193,5 @@ def _json_bytes(request: object) -> int:
 
 
 def _text_bytes(text: str) -> int:
-    return len(json.dumps(text, ensure_ascii=False).encode(errors="surrogatepass"))
+    written = _ENCODER.encode(text)
+    return len(written) if written.isascii() else len(written.encode(errors="surrogatepass"))

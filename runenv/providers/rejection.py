@@ -73,8 +73,8 @@ _MEDIA: Final = re.compile(
 """Media as such; not `image_tool`, `gpt-image` or `crop_image`."""
 _REFUSAL: Final = re.compile(
     r"could not|couldn't|cannot|can't|unable to|failed|failure|(?:is|are|was|does|do|did)(?: not\b|n't)"
-    r"|not (?:allowed|supported|valid)|only (?:allowed|supported)|invalid\b|unsupported|malformed|corrupt|damaged"
-    r"|(?:must|should) (?:be|have)|exceed|too (?:large|small|big|long)|larger than|smaller than|appears to be",
+    r"|not (?:allowed|supported|valid)|only (?:allowed|supported)|reject|refus|invalid\b|unsupported|malformed|corrupt"
+    r"|damaged|(?:must|should) (?:be|have)|exceed|too (?:large|small|big|long)|larger than|smaller than|appears to be",
     re.IGNORECASE,
 )
 _CODE: Final = re.compile(

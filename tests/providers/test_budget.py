@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from runenv.errors import ConfigError
 from runenv.providers import anthropic, fit, fit_results, gemini, limits, strip_media
-from runenv.providers.budget import _json_bytes
+from runenv.providers.budget import _LINE_BYTES, _json_bytes
 from runenv.providers.limits import Limits
-from runenv.providers.lines import image_line
+from runenv.providers.lines import image_line, left_out_line
+from runenv.providers.pictures import look
 from runenv.types import ImagePart, TextPart, ToolCall
 from tests.providers.samples import DOT64, FILE, HANDLE, OTHER, READ, encoded, header_only_png, image, result
 from tests.providers.vendors import WIRES, as_json, texts
@@ -400,6 +401,28 @@ def test_a_request_of_any_depth_is_counted() -> None:
         request = {"messages": [{"role": "user", "content": results}]}
         assert len(fit(request, replace(TWO, images=0)).removed) == gone
         assert len(strip_media("Could not process image", request).removed) == gone
+
+
+def plain_json() -> st.SearchStrategy[Any]:
+    """What JSON can hold."""
+    scalars = st.one_of(
+        st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.text()
+    )
+    return st.recursive(scalars, lambda inner: st.one_of(st.lists(inner), st.dictionaries(st.text(), inner)))
+
+
+@given(plain_json())
+def test_bytes_are_those_of_the_json_that_is_sent(value: Any) -> None:  # noqa: ANN401 - JSON
+    """Without blanks, as the SDKs write it."""
+    assert _json_bytes(value) == len(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode())
+
+
+def test_a_line_takes_no_more_than_is_reckoned_with() -> None:
+    """With the longest path, of the longest characters."""
+    reason = limits.ANTHROPIC.refuses(look(header_only_png(9000, 9)), 10**9)
+    assert reason is not None
+    line = left_out_line(reason, "image/png", 10**9, "0" * 12, HANDLE, "\U0001f600" * 500)
+    assert len(line.encode()) < _LINE_BYTES
 
 
 def test_a_request_that_contains_itself_is_refused() -> None:
