@@ -250,7 +250,7 @@ async def test_an_image_that_is_refused_gives_way_to_a_line(bench: Bench) -> Non
 
     with ModelServer(answer) as server:
         ledger = await bench.run(choose("claude-any", KEYS | {"ANTHROPIC_BASE_URL": server.url}))
-    assert ledger.turns[-1].reply.text.startswith("[image left out: the vendor refused it; image/png")
+    assert ledger.turns[-1].reply.text.startswith("[image left out: the vendor refused it; from 'dot.png', image/png")
     assert len(server.posts) == 3
 
 

@@ -32,7 +32,7 @@ class Rule:
     libraries: tuple[str, ...] = ()
 
 
-VALUES: Final = ("runenv.errors", "runenv.types", "runenv.output", "runenv.guest.frames")
+VALUES: Final = ("runenv.errors", "runenv.types", "runenv.output", "runenv.placeholders", "runenv.guest.frames")
 PROTOCOLS: Final = ("runenv.config", "runenv.config_file", "runenv.env")
 GUEST: Final = ("runenv.guest",)
 ENVS: Final = ("runenv.envs", "runenv.sync")

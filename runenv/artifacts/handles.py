@@ -12,12 +12,12 @@ be refused.
 from __future__ import annotations
 
 import re
-import unicodedata
 import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from runenv.errors import HandleError
+from runenv.placeholders import MAX_NAME, START, file_line, human_size, shown_name
 from runenv.types import FilePart
 
 if TYPE_CHECKING:
@@ -38,12 +38,6 @@ _CANONICAL: Final = re.compile(rf"{re.escape(SCHEME)}://{_UUID}")
 
 _MAX_WHOLE: Final = 1000
 """Characters of a text that is one handle with ornaments: a markdown link, a placeholder."""
-_MAX_NAME: Final = 80
-"""Characters of a filename that a model is shown."""
-_MAX_TYPE: Final = 100
-"""Characters of a media type that a model is shown."""
-_SHA256_SHOWN: Final = 12
-"""Hexadecimal digits of the hash that a model is shown."""
 
 _ORNAMENTS: Final = frozenset(
     "`'\"<>()[]{}.,;:!?*_"
@@ -53,12 +47,6 @@ _ORNAMENTS: Final = frozenset(
 )
 _LINK_BEFORE: Final = re.compile(r"!?\[[^\[\]\n]*\]\(\s*<?")
 _LINK_AFTER: Final = re.compile(r">?(?:\s+\"[^\"\n]*\")?\s*\)")
-_PLACEHOLDER: Final = '[artifact "'
-
-_SHOWN_AS: Final = str.maketrans({'"': "'", "`": "'", "[": "(", "]": ")", "<": "(", ">": ")"})
-_INVISIBLE: Final = re.compile("[\u115f\u1160\u3164\uffa0\ufe00-\ufe0f\U000e0100-\U000e01ef]")
-"""Fillers and variation selectors: letters and marks by category, and a way to hide text in a name."""
-_UNITS: Final = ("KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +101,7 @@ def parse(text: str) -> str:
         return text
     handle = whole(text)
     if handle is None:
-        said = text if len(text) <= _MAX_NAME else f"{text[:_MAX_NAME]}..."
+        said = text if len(text) <= MAX_NAME else f"{text[:MAX_NAME]}..."
         raise HandleError(f"{said!r} is not a handle; one reads {SCHEME}://xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx")
     return handle
 
@@ -134,35 +122,13 @@ def whole(text: str) -> str | None:
 
 
 def placeholder(record: Record) -> str:
-    """Return the one line that stands for an artifact where a model reads: name, type, size, hash and handle.
-
-    The name and the type are made harmless: no quotes, brackets, line ends, control or invisible characters, no second
-    handle, at most 80 and 100 characters.
-    """
-    kind = _harmless(record.media_type, _MAX_TYPE)
-    size = f"{human_size(record.size)} ({record.size:,} bytes)" if record.size >= 1024 else human_size(record.size)  # noqa: PLR2004
-    sha256 = record.sha256[:_SHA256_SHOWN]
-    return f'{_PLACEHOLDER}{shown_name(record.name)}" {kind}, {size}, sha256 {sha256}, {record.handle}]'
+    """Return the one line that stands for an artifact where a model reads, as `file_line` writes it."""
+    return file_line(part(record))
 
 
 def part(record: Record) -> FilePart:
     """Return the part of a tool result or message that stands for an artifact."""
     return FilePart(record.handle, record.name, record.media_type, record.size, record.sha256)
-
-
-def shown_name(name: str) -> str:
-    """Return a filename as a model may be shown it: one line without ornaments, at most 80 characters."""
-    return _harmless(name, _MAX_NAME) or "file"
-
-
-def human_size(size: int) -> str:
-    """Return a number of bytes for people, such as "29.3 KiB"."""
-    if size < 1024:  # noqa: PLR2004
-        return f"{size} byte" if size == 1 else f"{size} bytes"
-    power = min((size.bit_length() - 1) // 10, len(_UNITS))
-    if power < len(_UNITS) and round(size / 1024**power, 1) >= 1024:  # noqa: PLR2004 - 1023.97 would show as 1024.0
-        power += 1
-    return f"{size / 1024**power:.1f} {_UNITS[power - 1]}"
 
 
 def _continues(text: str, start: int) -> bool:
@@ -186,29 +152,7 @@ def _is_link(before: str, after: str) -> bool:
 
 
 def _is_placeholder(before: str, after: str) -> bool:
-    at = before.find(_PLACEHOLDER)
+    at = before.find(START)
     return (
         at >= 0 and "\n" not in before[at:] and _is_ornament(before[:at]) and after[:1] == "]" and _is_ornament(after)
     )
-
-
-def _harmless(text: str, limit: int) -> str:
-    """Make a text fit to stand in quotes on a line of its own, cut in the middle when it is long."""
-    text = " ".join("".join(map(_visible, text[: 4 * limit] + text[4 * limit :][-4 * limit :])).split())
-    text = text.replace("://", ":/ /").translate(_SHOWN_AS)
-    if len(text) > limit:
-        tail = limit // 3  # the extension is at the end
-        text = f"{text[: limit - tail - 1]}\u2026{text[-tail:]}"
-    return text
-
-
-def _visible(character: str) -> str:
-    """Keep letters, marks, numbers, punctuation and symbols; a space for spaces and controls, nothing for formats."""
-    if character == " " or (character.isascii() and character.isprintable()):
-        return character
-    category = unicodedata.category(character)
-    if category == "Cf" or _INVISIBLE.match(character):  # they change how the rest of the line is read, or hide text
-        return ""
-    if category in {"Cs", "Co", "Cn"}:
-        return "\ufffd"
-    return " " if category[0] in "CZ" else character

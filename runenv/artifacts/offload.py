@@ -44,7 +44,9 @@ _log = logging.getLogger(__name__)
 
 READING_TOOLS: Final = frozenset({"artifact_read", "file_list", "file_read", "glob", "grep"})
 """Tools whose results have bounds of their own; offloading them again would send a model in circles."""
-
+EXEMPT_CHARS: Final = 60_000
+"""Characters of text that an exempt tool's result may show: `file_read` gives 50,000. What is longer is hardly the
+tool's own (a hook may have put it there); a list of 200 very long paths may be, and loses nothing by it."""
 THRESHOLD_CHARS: Final = 10_000
 """Characters of text that one result may show, about 2,500 tokens."""
 PREVIEW_CHARS: Final = 2_000
@@ -83,7 +85,7 @@ class Offloader:
         env: where the model's own tools look. Each text is also written there, and that path is named.
         folder: the folder in the env for these copies, relative to its workdir or absolute.
         retrieval_tool: name of the tool that calls `retrieve`; None when the model has none, and then none is named.
-        exempt: tools whose results are never offloaded, beside the retrieval tool.
+        exempt: tools, beside the retrieval tool, whose results are left alone up to 60,000 characters of text.
         ttl: seconds that a text is kept, None for ever; by default as the store says for the scope.
 
     Raises:
@@ -128,7 +130,8 @@ class Offloader:
 
         Its text parts together are at most the threshold then. Those that make it too long are stored, the longest
         first, each by itself, or all as one when they are many; both ends of each stay, with a notice between that
-        says how much there is and where. Other parts and `is_error` stay. The same text is stored once.
+        says how much there is and where. Other parts and `is_error` stay. The same text is stored once. The result of
+        an exempt tool is left alone up to 60,000 characters.
 
         Args:
             result: what the tool gave.
@@ -140,7 +143,7 @@ class Offloader:
         if isinstance(result, str):
             result = ToolResult((TextPart(result),))
         total = sum(len(part.text) for part in result.parts if isinstance(part, TextPart))
-        if total <= self._threshold or tool in self._exempt:
+        if total <= self._threshold or (tool in self._exempt and total <= EXEMPT_CHARS):
             return result
         parts, blocks = self._select(result.parts, total)
         shown = sum(len(part.text) for part in parts if isinstance(part, TextPart))

@@ -7,9 +7,11 @@ it. Apply `fit` to every request just before it is sent, and keep the full histo
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from runenv.errors import ConfigError
 from runenv.providers.limits import Limits, base64_size
 from runenv.providers.lines import left_out_line, short_hash
 from runenv.providers.pictures import Picture, look
@@ -23,8 +25,11 @@ if TYPE_CHECKING:
 
 __all__ = ("fit", "fit_results")
 
-_LINE_BYTES: Final = 300
+_LINE_BYTES: Final = 450
 """What the line in place of an image takes at most."""
+_MAX_DEPTH: Final = 100_000
+"""Levels of a request; what has more contains itself."""
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False)
 _TOO_MANY: Final = "newer images need the room"
 
 
@@ -50,6 +55,9 @@ def fit(request: Any, limits: Limits, *, step: int = 1, reserve_bytes: int = 0) 
         step: the oldest images give way so many at a time, so that the beginning of the conversation, which vendors
             cache, changes on every `step`th new image only. The newest image goes only when it must.
         reserve_bytes: what will be added to the request before it is sent.
+
+    Raises:
+        ConfigError: the request contains itself.
     """
     spots = [spot for spot in find(request) if limits.counts_documents or not spot.document]
     images = [_seen(spot) for spot in spots]
@@ -155,13 +163,35 @@ def _seen(spot: Spot) -> _Seen:
 
 
 def _json_bytes(request: object) -> int:
-    """Return the bytes of a request as JSON, raw bytes in it as base64."""
-    text = json.dumps(request, ensure_ascii=False, separators=(",", ":"), default=_as_json)
-    return len(text.encode(errors="surrogatepass"))
+    """Return the bytes of a request as JSON, raw bytes in it as base64; keys that are no texts as texts.
+
+    Raises:
+        ConfigError: it contains itself.
+    """
+    size = 0
+    waiting: list[tuple[object, int]] = [(request, 0)]
+    while waiting:  # not by recursion: a model's arguments may be nested as deep as it likes
+        node, depth = waiting.pop()
+        if depth > _MAX_DEPTH:
+            raise ConfigError("the request contains itself, so it cannot be sent")
+        if isinstance(node, str):
+            size += _text_bytes(node)
+        elif isinstance(node, Mapping):
+            size += max(2, len(node) + 1) + sum(_text_bytes(str(key)) + 1 for key in node)
+            waiting += ((value, depth + 1) for value in node.values())
+        elif isinstance(node, list | tuple):
+            size += max(2, len(node) + 1)
+            waiting += ((value, depth + 1) for value in node)
+        elif isinstance(node, bytes | bytearray):
+            size += base64_size(len(node)) + 2
+        elif node is None or isinstance(node, bool | int | float):
+            size += len(str(node))
+        else:
+            dump = getattr(node, "model_dump", None)
+            waiting.append((dump() if callable(dump) else str(node), depth + 1))
+    return size
 
 
-def _as_json(value: object) -> object:
-    if isinstance(value, bytes | bytearray):
-        return "=" * base64_size(len(value))
-    dump = getattr(value, "model_dump", None)
-    return dump() if callable(dump) else str(value)
+def _text_bytes(text: str) -> int:
+    written = _ENCODER.encode(text)
+    return len(written) if written.isascii() else len(written.encode(errors="surrogatepass"))

@@ -12,14 +12,15 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from runenv.errors import ConfigError
+from runenv.providers.lines import encodable
 from runenv.types import BadCall, TextPart, ToolCall, ToolResult
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from runenv.types import ToolDefinition
 
-__all__ = ("blocks", "checked", "given", "make_call", "mapping", "text")
+__all__ = ("blocks", "checked", "given", "make_call", "mapping", "text", "written")
 
 _MARKS: Final = {
     "choices": "openai_chat",
@@ -31,6 +32,8 @@ _MARKS: Final = {
     "jsonrpc": "mcp",
 }
 """Fields of a reply that only one wire has."""
+_CALLS: Final = (("toolUse", "toolUseId", "input"), ("functionCall", "id", "args"), ("function_call", "id", "args"))
+"""Calls within a block: of Bedrock, and of Gemini in both spellings, each with the keys of its id and arguments."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -38,11 +41,11 @@ def make_call(id: object, name: object, arguments: object) -> ToolCall:
     """Return the call that a model wrote.
 
     Args:
-        id: the vendor's name of the call.
-        name: of the tool.
+        id: the vendor's name of the call. What UTF-8 cannot hold in it becomes U+FFFD, so that it can be sent back.
+        name: of the tool; likewise.
         arguments: a JSON text, or what was decoded from one; blank and None are no arguments.
     """
-    called, tool = text(id), text(name)
+    called, tool = encodable(text(id)), encodable(text(name))
     if not tool:
         return _bad(called, tool, "This call names no tool.")
     if isinstance(arguments, str):
@@ -59,6 +62,22 @@ def make_call(id: object, name: object, arguments: object) -> ToolCall:
     if not isinstance(arguments, Mapping):
         return _bad(called, tool, "The arguments of this call are not a JSON object.")
     return ToolCall(called, tool, arguments)
+
+
+def written(message: object) -> Iterator[tuple[str, object]]:
+    """Yield id and arguments of every call in a message of any wire, as the model wrote them."""
+    found = mapping(message)
+    if found.get("type") == "function_call":
+        yield text(found.get("call_id")), found.get("arguments")
+    for call in blocks(found.get("tool_calls")):
+        yield text(call.get("id")), mapping(call.get("function")).get("arguments")
+    for block in (*blocks(found.get("content")), *blocks(found.get("parts"))):
+        if block.get("type") == "tool_use":
+            yield text(block.get("id")), block.get("input")
+        for kind, id_key, key in _CALLS:
+            if kind in block:
+                call = mapping(block[kind])
+                yield text(call.get(id_key)), call.get(key)
 
 
 def _bad(id: str, name: str, problem: str) -> BadCall:

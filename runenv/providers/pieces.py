@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from runenv.errors import ConfigError
 from runenv.providers.embedded import take_out, without_mirrors
 from runenv.providers.limits import base64_size
-from runenv.providers.lines import encodable, file_line, image_line, left_out_line, short_hash, shown
+from runenv.providers.lines import encodable, file_line, image_line, left_out_line, origin_line, short_hash, shown
 from runenv.providers.pictures import look
 from runenv.types import FilePart, ImagePart, TextPart
 
@@ -199,8 +199,7 @@ class _Work:
         self._count += 1
         if not self.outside:
             self.outside.append(Text(FRAME))
-        of = f"tool {shown(call.name)!r}, call {shown(call.id)!r}" if call.id else f"tool {shown(call.name)!r}"
-        self.outside += [Text(f"Image {self._count}, from {of}:"), *line, image]
+        self.outside += [Text(origin_line(self._count, call.name, call.id)), *line, image]
         return Text(
             f"[image {self._count}: {image.media_type}, {len(image.data):,} bytes, shown after the tool results]"
         )

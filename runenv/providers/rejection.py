@@ -11,7 +11,8 @@ An image that a vendor refuses stays in the history and fails every later turn. 
                 raise
             request = lighter.request
 
-It never loops: every time an image less is left, and an error that is not about media strips nothing.
+It never loops: every time an image less is left, and an error that is not about media strips nothing. A word alone
+decides nothing: tools, parameters and models are named after images too, and vendors send 400 for all of them.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
 
-from runenv.providers.spots import Lighter, find, without
+from runenv.providers.spots import IMAGE_KEYS, Lighter, find, without
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -35,6 +36,10 @@ __all__ = ("strip_media",)
 _MEDIA_STATUS: Final = frozenset({400, 413, 415, 422, 424})
 """HTTP statuses by which vendors refuse media; others (429, 500) are about something else, whatever they say."""
 _TOO_LARGE_STATUS: Final = 413
+_STATUSES: Final = range(100, 600)
+_STATUS_KEYS: Final = ("status_code", "statusCode", "code", "status")
+"""Where errors have their HTTP status, if it is a number."""
+_DIGITS: Final = re.compile(r"[1-5][0-9]{2}", re.ASCII)
 _MAX_TEXT: Final = 64 * 1024
 """Characters of an error that are read."""
 _MAX_DEPTH: Final = 8
@@ -45,19 +50,48 @@ _PLACE: Final = re.compile(r"(?<![\w.])(?:messages|input|contents)(?:\.?\[\d{1,6
 `messages.[2].content.[1].image_url`, `contents[0].parts[2].inline_data`, `messages.1.member.content.2.member.image`."""
 _STEP: Final = re.compile(r"\w+")
 
+_IMAGE: Final = r"(?:image_urls?\b|images?(?![-\w]|/| (?:format|type|generation|output|edit)))"
+"""What a model has no eyes for: an image, whatever its format; to draw one is another thing."""
 _NO_EYES: Final = re.compile(
     r"only supported by certain models|support image input|image input (?:modality )?is not"
-    r"|(?:does not|doesn't|do not|don't|cannot|not) support (?:the )?(?:image(?!/|[ _](?:format|type))|vision)"
-    r"|images? (?:is|are) not supported|not a multimodal model",
+    rf"|(?:does not|doesn't|do not|don't|cannot|not) support (?:the )?(?:{_IMAGE}|vision)"
+    r"|images? (?:is|are) not supported|not a multimodal model|unknown variant `?image_url",
     re.IGNORECASE,
 )
 _SUM: Final = re.compile(
-    r"too many images|too much media|request_too_large|request (?:entity|body|payload)?\s?(?:is )?too large"
+    r"too many images|too much media|at most \d{1,6} images?\b|request_too_large"
+    r"|request (?:entity|body|payload)?\s?(?:is )?too large"
     r"|payload too large|exceeds the maximum (?:allowed )?size|request payload size exceeds",
     re.IGNORECASE,
 )
 _COUNTS: Final = re.compile(r"(\d{1,6})[ a-z]{0,30}\+ (\d{1,6})[ a-z]{0,30}> (\d{1,6})")
-_MEDIA: Final = re.compile(r"\bimages?\b|image_|_image\b|inline_?data|multimodal|base64", re.IGNORECASE)
+_MEDIA: Final = re.compile(
+    r"(?<![-\w])(?:images?(?![-\w]| (?:generation|models?|output|edit))|image_urls?\b|input_image\b|inline_?data\b)"
+    r"|multi-?modal|\bbase64\b",
+    re.IGNORECASE,
+)
+"""Media as such; not `image_tool`, `gpt-image` or `crop_image`."""
+_REFUSAL: Final = re.compile(
+    r"could not|couldn't|cannot|can't|unable to|failed|failure|(?:is|are|was|does|do|did)(?: not\b|n't)"
+    r"|not (?:allowed|supported|valid)|only (?:allowed|supported)|reject|refus|invalid\b|unsupported|malformed|corrupt"
+    r"|damaged|(?:must|should) (?:be|have)|exceed|too (?:large|small|big|long)|larger than|smaller than|appears to be",
+    re.IGNORECASE,
+)
+_CODE: Final = re.compile(
+    r"\b(?:invalid|unsupported|empty|failed_to_download)_(?:base64_)?image(?:_\w{1,40})?\b"
+    r"|\bimage_(?:too|parse|dimensions|content|file)_\w{1,40}"
+)
+"""Errors of OpenAI (openai 3.57.0 types/responses/response_error.py) and of Anthropic that are about an image."""
+_ELSEWHERE: Final = re.compile(
+    r"\btools(?:\[|\.\d|['\"`])|\btool[ _](?:choice|name|use\b)|\bfunction(?:_declaration|[ _]name| ['\"`])"
+    r"|invalid schema|schema for|(?:json|input|output|response)_?schema|\bresponse[ _]?(?:format|modalit)"
+    r"|(?:unknown|unsupported|unrecognized|missing required) (?:parameter|name|field|argument)"
+    r"|credit balance|billing|quota|rate.?limit|per minute|too many requests|throttl|resource.?exhausted"
+    r"|organization must be|\bmodel\b.{1,80}does not exist|\bdocument\.|(?<![/'\"])\bpdfs?\b",
+    re.IGNORECASE,
+)
+"""What an error is about that is not about images, whatever else it names."""
+_SENTENCE: Final = re.compile(r"(?<=[.!?])\s|\n")
 
 _REFUSED: Final = "the vendor refused it"
 _BLIND: Final = "the model takes no images"
@@ -88,16 +122,23 @@ def strip_media(error: object, request: Any) -> Lighter:  # noqa: ANN401 - JSON
     spots = [spot for spot in find(request) if not spot.document and not spot.fixed]
     if not spots or (facts.status is not None and facts.status not in _MEDIA_STATUS):
         return Lighter(request, ())
-    if _NO_EYES.search(facts.text):
+    elsewhere = _ELSEWHERE.search(facts.text) is not None
+    if not elsewhere and _NO_EYES.search(facts.text):
         return without(request, [(spot, _BLIND) for spot in spots])
     named = _named(request, spots, facts)
     if named:
         return without(request, [(spot, _REFUSED) for spot in named])
-    if facts.status == _TOO_LARGE_STATUS or _SUM.search(facts.text):
+    if facts.status == _TOO_LARGE_STATUS or (not elsewhere and _SUM.search(facts.text)):
         return without(request, [(spot, _SUM_REFUSED) for spot in _oldest(spots, facts.text)])
-    if _MEDIA.search(facts.text):
+    if not elsewhere and _is_refusal(facts.text):
         return without(request, [(spot, _REFUSED) for spot in spots if spot.turn == spots[-1].turn])
     return Lighter(request, ())
+
+
+def _is_refusal(text: str) -> bool:
+    """Say whether an error refuses media: by a code, or by a sentence that names them and says no."""
+    sentences = _SENTENCE.split(text)
+    return any(_CODE.search(part) or (_MEDIA.search(part) and _REFUSAL.search(part)) for part in sentences)
 
 
 def _oldest(spots: Sequence[Spot], text: str) -> Sequence[Spot]:
@@ -117,7 +158,8 @@ def _named(request: object, spots: Sequence[Spot], facts: _Facts) -> list[Spot]:
         way = _resolved(request, place)
         for length in range(len(way), 0, -1):
             if way[:length] in by_path:
-                found[way[:length]] = by_path[way[:length]]
+                if len(way) == length or way[length] in IMAGE_KEYS:  # else of what goes with an image: cache_control
+                    found[way[:length]] = by_path[way[:length]]
                 break
     return [spot for spot in spots if spot.path in found]
 
@@ -149,30 +191,42 @@ def _resolved(request: object, place: str) -> Path:
     return tuple(way)
 
 
-def _key(node: Mapping[str, object], step: str) -> str | None:
+def _key(node: Mapping[object, object], step: str) -> str | None:
     """Return the key that a step means: `tool_result` is `toolResult` in Bedrock's JSON."""
     if step in node:
         return step
     plain = step.replace("_", "").lower()
-    return next((key for key in node if key.replace("_", "").lower() == plain), None)
+    return next((key for key in node if isinstance(key, str) and key.replace("_", "").lower() == plain), None)
 
 
 def _facts(error: object) -> _Facts:
     bodies: list[object] = [error]
-    status: object = None
-    if isinstance(error, Mapping):
-        inner = error.get("error")
-        status = inner.get("code") if isinstance(inner, Mapping) else None
+    statuses: list[object] = []
     if isinstance(error, BaseException):
         response = getattr(error, "response", None)
         metadata = response.get("ResponseMetadata") if isinstance(response, Mapping) else None
-        status = metadata.get("HTTPStatusCode") if isinstance(metadata, Mapping) else None
-        status = status or getattr(error, "status_code", None) or getattr(error, "code", None)
-        bodies = [str(error), getattr(error, "body", None), getattr(error, "param", None), response]
-        bodies.append(getattr(error, "details", None))
+        statuses = [metadata.get("HTTPStatusCode")] if isinstance(metadata, Mapping) else []
+        statuses += (getattr(error, name, None) for name in _STATUS_KEYS)
+        bodies = [getattr(error, name, None) for name in ("body", "param", "details")]
+        bodies = [str(error), response, *bodies]
+    for body in bodies:
+        if isinstance(body, Mapping):
+            statuses += (
+                holder.get(key)
+                for holder in (body.get("error"), body)
+                if isinstance(holder, Mapping)
+                for key in _STATUS_KEYS
+            )
     text = "\n".join(text for body in bodies for text in _strings(body))[:_MAX_TEXT]
     paths = tuple(path for body in bodies for path in _paths(body))
-    return _Facts(status if isinstance(status, int) else None, text, paths)
+    return _Facts(next((status for status in map(_status, statuses) if status), None), text, paths)
+
+
+def _status(value: object) -> int | None:
+    """Return an HTTP status that is given as a number or as a text, or None for anything else."""
+    if isinstance(value, str) and _DIGITS.fullmatch(value):
+        return int(value)
+    return value if isinstance(value, int) and value in _STATUSES else None
 
 
 def _strings(value: object, depth: int = 0) -> Iterator[str]:

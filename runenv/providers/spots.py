@@ -11,30 +11,31 @@ import base64
 import binascii
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeGuard
 
+from runenv.providers.calls import make_call, text, written
 from runenv.providers.limits import base64_size
-from runenv.providers.lines import handles_in, left_out_line, short_hash
+from runenv.providers.lines import called_in, handles_in, left_out_line, short_hash
 from runenv.providers.pictures import Picture, look
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ("Lighter", "Path", "Spot", "find", "replaced", "without")
+__all__ = ("IMAGE_KEYS", "Lighter", "Path", "Spot", "find", "replaced", "without")
 
 Path: TypeAlias = "tuple[str | int, ...]"
 """Keys and indexes from the request down to a block."""
 
 _LISTS: Final = ("messages", "input", "contents")
 """Where a request holds its messages."""
-_MODEL: Final = frozenset({"assistant", "model"})
-_RESPONSES_MODEL: Final = frozenset(
-    {"function_call", "reasoning", "computer_call", "custom_tool_call", "image_generation_call"}
-)
+_MODEL: Final = ("assistant", "model")
+_RESPONSES_MODEL: Final = ("function_call", "reasoning", "computer_call", "custom_tool_call", "image_generation_call")
 """Items of the Responses API that the model wrote, though they have no role."""
+_MAX_DEPTH: Final = 8
+"""Results within results that are looked into; no vendor takes any."""
 _HEAD: Final = 128 * 1024
 """Characters of base64 that are decoded to learn the size in pixels; a JPEG may have large metadata before it."""
-_IMAGE_KEYS: Final = frozenset(
+IMAGE_KEYS: Final = frozenset(
     {
         *("source", "transformations", "image_url", "detail", "file_id"),
         *("data", "mimeType", "image", "inlineData", "inline_data", "fileData", "file_data"),
@@ -56,6 +57,8 @@ class Spot:
         data: raw bytes or base64; None for one by reference (a URL, a file id).
         fixed: it may not be replaced.
         document: it is a document, which some vendors count as an image.
+        before: the text directly before it; within a response of Gemini's, whose images stand apart, all its text.
+        arguments: of the call whose result it belongs to, as the model wrote them; None where that is not known.
     """
 
     path: Path
@@ -63,6 +66,8 @@ class Spot:
     data: bytes | str | None
     fixed: bool = False
     document: bool = False
+    before: str = ""
+    arguments: object = None
 
     @property
     def wire_bytes(self) -> int:
@@ -83,13 +88,22 @@ class Spot:
         """What its first bytes say of it."""
         return look(self.data[:_HEAD] if isinstance(self.data, bytes) else _decoded((self.data or "")[:_HEAD]))
 
-    def line(self, reason: str, handles: Mapping[str, str]) -> str:
-        """Return the line that stands for it, with its handle where the request names that."""
+    def line(self, reason: str, handles: Mapping[str, set[str]]) -> str:
+        """Return the line that stands for it, with its handle and the path of its file where the request names them.
+
+        Args:
+            reason: one clause.
+            handles: those that lines directly before images name, by short hash. Without a line directly before this
+                one another's holds, if there is no doubt.
+        """
+        path = text(make_call("", "tool", self.arguments).arguments.get("path"))
         if self.data is None:
-            return left_out_line(reason, None, None, "", None)
+            return left_out_line(reason, None, None, "", None, path)
         picture = self.picture
         sha256 = short_hash(self.data if isinstance(self.data, bytes) else _decoded(self.data)) if handles else ""
-        return left_out_line(reason, picture.media_type if picture else None, self.size, sha256, handles.get(sha256))
+        found = handles_in(self.before).get(sha256) or handles.get(sha256, set())
+        handle = next(iter(found)) if len(found) == 1 else None
+        return left_out_line(reason, picture.media_type if picture else None, self.size, sha256, handle, path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,19 +130,23 @@ def find(request: object) -> list[Spot]:
     """
     found: list[Spot] = []
     turn = 0
+    calls: dict[str, object] = {}
     for prefix, messages in _message_lists(request):
         for index, message in enumerate(messages):
+            calls.update((called, arguments) for called, arguments in written(message) if called)
             if not isinstance(message, Mapping):
                 continue
             of_model = message.get("role") in _MODEL or message.get("type") in _RESPONSES_MODEL
             turn += of_model
+            walk = _Walk(turn, calls)
             for key in ("content", "parts", "output"):
                 content = message.get(key)
+                where = (*prefix, index, key)
                 if isinstance(content, list | tuple):
-                    found += _in_blocks((*prefix, index, key), content, turn, fixed=of_model)
+                    found += walk.blocks(where, content, fixed=of_model, call=text(message.get("call_id")))
                 elif key == "output" and isinstance(content, Mapping):  # a screenshot, without which there is no result
                     image = _image(content)
-                    found += [Spot((*prefix, index, key), turn, image[0], fixed=True)] if image else []
+                    found += [Spot(where, turn, image[0], fixed=True)] if image else []
     return found
 
 
@@ -142,42 +160,116 @@ def _message_lists(request: object) -> Iterator[tuple[Path, Sequence[object]]]:
                 yield (key,), messages
 
 
-def _in_blocks(path: Path, content: Sequence[object], turn: int, *, fixed: bool) -> Iterator[Spot]:
-    for index, block in enumerate(content):
-        if not isinstance(block, Mapping):
-            continue
-        here = (*path, index)
-        held = fixed or any(key in block for key in _SIGNED)
-        nested, below = _nested(block)
-        if nested:
-            yield from _in_blocks((*here, *below), nested, turn, fixed=held)
-        elif block.get("type") == "document" or isinstance(block.get("document"), Mapping):
-            yield Spot(here, turn, None, fixed=True, document=True)
-        else:
-            image = _image(block)
-            if image is not None:
-                yield Spot(here, turn, image[0], fixed=held)
+@dataclass(frozen=True, slots=True)
+class _Walk:
+    """Through the blocks of one message.
+
+    Attributes:
+        turn: of its images.
+        calls: arguments of the calls so far, by id.
+    """
+
+    turn: int
+    calls: Mapping[str, object]
+
+    def blocks(
+        self,
+        path: Path,
+        content: Sequence[object],
+        *,
+        fixed: bool,
+        call: str = "",
+        said: str | None = None,
+        depth: int = 0,
+    ) -> Iterator[Spot]:
+        """Yield the images of a list of blocks.
+
+        Args:
+            path: of the list.
+            content: the list.
+            fixed: its images may not be replaced.
+            call: id of the call whose result it is, or empty.
+            said: the text that goes with its images, where that does not stand between them.
+            depth: results that it is within.
+        """
+        for index, block in enumerate(content):
+            if not isinstance(block, Mapping):
+                continue
+            here = (*path, index)
+            held = fixed or any(key in block for key in _SIGNED)
+            inner = _nested(block)
+            if inner is not None:
+                if depth < _MAX_DEPTH:
+                    yield from self.blocks(
+                        (*here, *inner.way),
+                        inner.content,
+                        fixed=held,
+                        call=inner.call,
+                        said=inner.said,
+                        depth=depth + 1,
+                    )
+            elif block.get("type") == "document" or isinstance(block.get("document"), Mapping):
+                yield Spot(here, self.turn, None, fixed=True, document=True)
+            elif (image := _image(block)) is not None:
+                before = _text_at(content, index - 1)
+                of = call or called_in(before) or called_in(_text_at(content, index - 2))
+                yield Spot(
+                    here,
+                    self.turn,
+                    image[0],
+                    fixed=held,
+                    before=before if said is None else said,
+                    arguments=self.calls.get(of),
+                )
 
 
-def _nested(block: Mapping[str, Any]) -> tuple[Sequence[object], Path]:
-    """Return the content of a tool result, and the way to it."""
+def _text_at(content: Sequence[object], index: int) -> str:
+    """Return the text of a block, or an empty one where there is none."""
+    block = content[index] if index >= 0 else None
+    return text(block.get("text")) if isinstance(block, Mapping) else ""
+
+
+class _Inner(NamedTuple):
+    """What a tool result holds.
+
+    Attributes:
+        content: its blocks.
+        way: keys from the block down to them.
+        call: id of the call.
+        said: its text, where that is no block.
+    """
+
+    content: Sequence[object]
+    way: Path
+    call: str
+    said: str | None = None
+
+
+def _nested(block: Mapping[str, Any]) -> _Inner | None:
+    """Return what a tool result holds, or None for any other block and for a result without a list."""
     if block.get("type") == "tool_result":
-        ways: tuple[Path, ...] = (("content",),)
-    else:
-        ways = (("toolResult", "content"), *((key, "parts") for key in _RESPONSE_KEYS))
-    for way in ways:
-        inner: object = block
-        for key in way:
-            inner = inner.get(key) if isinstance(inner, Mapping) else None
-        if isinstance(inner, list | tuple):
-            return inner, way
-    return (), ()
+        content = block.get("content")
+        return _Inner(content, ("content",), text(block.get("tool_use_id"))) if _is_list(content) else None
+    result = block.get("toolResult")
+    if isinstance(result, Mapping) and _is_list(result.get("content")):
+        return _Inner(result["content"], ("toolResult", "content"), text(result.get("toolUseId")))
+    for key in _RESPONSE_KEYS:
+        response = block.get(key)
+        if isinstance(response, Mapping) and _is_list(response.get("parts")):
+            said = response.get("response")
+            texts = (text(value) for value in said.values()) if isinstance(said, Mapping) else ()
+            return _Inner(response["parts"], (key, "parts"), text(response.get("id")), "\n".join(texts))
+    return None
+
+
+def _is_list(value: object) -> TypeGuard[Sequence[object]]:
+    return isinstance(value, list | tuple) and len(value) > 0
 
 
 def _image(block: Mapping[str, Any]) -> tuple[bytes | str | None] | None:
     """Return the data of an image block (None in it: by reference), or None for any other block."""
     kind = block.get("type")
-    if kind in {"image_url", "input_image", "computer_screenshot"}:
+    if kind in ("image_url", "input_image", "computer_screenshot"):
         url = block.get("image_url")
         url = url.get("url") if isinstance(url, Mapping) else url
         if isinstance(url, str) and url[:5].lower() == "data:":
@@ -220,22 +312,12 @@ def without(request: object, spots: Sequence[tuple[Spot, str]]) -> Lighter:
     spots = [(spot, reason) for spot, reason in spots if not spot.fixed]
     if not spots:
         return Lighter(request, ())
-    handles = handles_in(_texts(request))
+    handles: dict[str, set[str]] = {}
+    for spot in find(request):
+        for sha256, found in handles_in(spot.before).items():
+            handles.setdefault(sha256, set()).update(found)
     lines = {spot.path: spot.line(reason, handles) for spot, reason in spots}
     return Lighter(replaced(request, lines), tuple(".".join(map(str, path)) for path in lines))
-
-
-def _texts(node: object) -> Iterator[str]:
-    """Every text of a request but the images."""
-    if isinstance(node, str):
-        yield node
-    elif isinstance(node, Mapping):
-        for key, value in node.items():
-            if key not in {"data", "bytes", "url", "image_url"} or isinstance(value, Mapping):
-                yield from _texts(value)
-    elif isinstance(node, list | tuple):
-        for value in node:
-            yield from _texts(value)
 
 
 def replaced(node: Any, lines: Mapping[Path, str]) -> Any:  # noqa: ANN401 - JSON
@@ -262,7 +344,7 @@ def _as_text(block: Mapping[str, Any], line: str) -> dict[str, Any]:
     head: dict[str, Any] = {"text": line}
     if kind is not None:
         head = {"type": "input_text" if kind == "input_image" else "text", "text": line}
-    return head | {key: value for key, value in block.items() if key not in _IMAGE_KEYS}
+    return head | {key: value for key, value in block.items() if key not in IMAGE_KEYS}
 
 
 def _response(response: Mapping[str, Any], lines: Mapping[Path, str]) -> dict[str, Any]:

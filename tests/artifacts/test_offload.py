@@ -13,14 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runenv import LocalConfig, open_env
+from runenv.artifacts import retrieval
 from runenv.artifacts.artifact import Artifact
 from runenv.artifacts.backends.backend import Quotas
-from runenv.artifacts.offload import READING_TOOLS, THRESHOLD_CHARS, Offloader
+from runenv.artifacts.offload import EXEMPT_CHARS, READING_TOOLS, THRESHOLD_CHARS, Offloader
 from runenv.artifacts.previews import NOTICE_CHARS, ends
 from runenv.artifacts.retrieval import Retrieval
 from runenv.artifacts.store import ArtifactStore
 from runenv.errors import ConfigError, EnvLostError, LimitError, StoreError
 from runenv.testing.scripted import ScriptedEnv
+from runenv.tools import search
+from runenv.tools import text as reading
 from runenv.types import FilePart, ImagePart, TextPart, ToolResult
 
 if TYPE_CHECKING:
@@ -96,13 +99,30 @@ async def test_a_tool_that_is_not_there_is_not_named(store: ArtifactStore) -> No
 
 
 @pytest.mark.parametrize("tool", sorted(READING_TOOLS))
-async def test_C093_what_reads_is_never_offloaded(store: ArtifactStore, tool: str) -> None:
+async def test_C093_what_reads_is_not_offloaded(store: ArtifactStore, tool: str) -> None:
     """Or reading would go in circles."""
-    result = ToolResult((TextPart(LOG),))
+    result = ToolResult((TextPart(LOG[: EXEMPT_CHARS - 5]), TextPart(LOG[:5])))
     assert await Offloader(store, scope=SCOPE).offload(result, tool=tool) is result
     own = Offloader(store, scope=SCOPE, retrieval_tool="look", exempt=())
     assert await own.offload(result, tool="look") is result
     assert await own.offload(result, tool=tool) is not result
+
+
+@pytest.mark.parametrize("tool", ["artifact_read", "file_read", "own"])
+async def test_what_no_reading_tool_gives_is_offloaded_under_its_name_too(store: ArtifactStore, tool: str) -> None:
+    """A hook may answer in a tool's place with megabytes."""
+    text = LOG * 45
+    shown = await Offloader(store, scope=SCOPE, exempt={"file_read", "own"}).offload(text, tool=tool)
+    assert len(shown.text) <= THRESHOLD_CHARS
+    assert (await store.get(HANDLE.findall(notice(shown.text))[0], scope=SCOPE)).decode() == text
+    least = LOG[: EXEMPT_CHARS + 1]
+    assert len((await Offloader(store, scope=SCOPE).offload(least, tool="file_read")).text) <= THRESHOLD_CHARS
+
+
+def test_the_exemption_holds_all_that_reading_tools_give() -> None:
+    """Their own bounds are below it."""
+    own = (reading.ANSWER_CHARS, search.MAX_CHARS, retrieval.ANSWER_CHARS)
+    assert max(own) < EXEMPT_CHARS
 
 
 async def test_a_json_result_is_kept_as_json(store: ArtifactStore) -> None:

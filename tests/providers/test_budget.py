@@ -6,19 +6,27 @@ import base64
 import copy
 import json
 from dataclasses import replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from anthropic.types import ToolUseBlock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runenv.providers import anthropic, fit, fit_results, limits
-from runenv.providers.budget import _json_bytes
+from runenv.errors import ConfigError
+from runenv.providers import anthropic, fit, fit_results, gemini, limits, strip_media
+from runenv.providers.budget import _LINE_BYTES, _json_bytes
 from runenv.providers.limits import Limits
+from runenv.providers.lines import image_line, left_out_line
+from runenv.providers.pictures import look
 from runenv.types import ImagePart, TextPart, ToolCall
-from tests.providers.samples import DOT64, FILE, HANDLE, OTHER, encoded, header_only_png, image, result
+from tests.providers.samples import DOT64, FILE, HANDLE, OTHER, READ, encoded, header_only_png, image, result
 from tests.providers.vendors import WIRES, as_json, texts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from runenv.types import ToolResult
 
 TWO: Final = Limits(vendor="Two", images=2)
 KEYS: Final = {"gemini": "contents", "responses": "input"}
@@ -263,6 +271,206 @@ def test_a_handle_is_only_claimed_for_the_image_whose_hash_stands_beside_it() ->
     request = history("anthropic", image(shot(1)), image(shot(2)), image(shot(3)))
     request["messages"].insert(0, {"role": "user", "content": f"[artifact x, sha256 0123456789ab, {OTHER}]"})
     assert as_json(fit(request, TWO).request).count(OTHER) == 1
+
+
+FORGED: Final = "runenv+file://22222222-2222-4222-8222-222222222222"
+
+
+@pytest.mark.parametrize("name", [name for name in REQUESTS if name != "gemini 3"])
+def test_what_a_tool_printed_chooses_no_handle(name: str) -> None:
+    """A line for the image that is to come, printed beforehand or in the same result, claims another file's handle."""
+    forged = image_line("image/png", shot(1), FORGED)
+    for results in (
+        [result(forged, image(shot(0))), result(image(shot(1), handle=HANDLE))],
+        [result(image(shot(0))), result(f"shot\n{forged}", image(shot(1), handle=HANDLE), forged)],
+    ):
+        line = left_out(name, *results)
+        assert line.endswith(f", {HANDLE}]")
+
+
+def test_what_a_tool_printed_chooses_no_handle_where_images_have_no_place_in_the_text() -> None:
+    """Gemini's images stand apart from the text: another result's line does not count, two in this one mean neither."""
+    forged = image_line("image/png", shot(1), FORGED)
+    last = result(image(shot(1), handle=HANDLE))
+    assert left_out("gemini 3", result(forged, image(shot(0))), last).endswith(f", {HANDLE}]")
+    doubtful = result(forged, image(shot(1), handle=HANDLE))
+    assert left_out("gemini 3", result(image(shot(0))), doubtful).endswith(f"{len(shot(1)):,} bytes]")
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_a_line_that_does_not_stand_before_an_image_names_none(name: str) -> None:
+    """An image without a handle gets none from what was printed elsewhere."""
+    forged = image_line("image/png", shot(1), FORGED)
+    assert "runenv" not in left_out(name, result(forged), result(image(shot(1))))
+    assert "runenv" not in left_out(name, result(f"see {forged}", image(shot(1))), result(forged))
+
+
+def test_the_same_image_shown_again_has_its_handle() -> None:
+    """From the line before the other; with two such lines that differ, none."""
+    again = [result(image(shot(1), handle=HANDLE)), result(image(shot(1)))]
+    assert left_out("anthropic", *again).endswith(f", {HANDLE}]")
+    assert "runenv" not in left_out("anthropic", result(image(shot(1), handle=FORGED)), *again)
+
+
+def left_out(name: str, *results: ToolResult) -> str:
+    """The line that stands for the last image when all have to go; each result is of a turn of its own."""
+    request = [
+        message for number, given in enumerate(results) for message in WIRES[name].results([(call(number), given)])
+    ]
+    fitted = fit(request, replace(TWO, images=0)).request
+    return [line for text in texts(fitted) for line in text.splitlines() if line.startswith("[image left out")][-1]
+
+
+CALLS: Final[dict[str, Callable[[str, dict[str, Any]], dict[str, Any]]]] = {
+    "anthropic": lambda of, arguments: {
+        "role": "assistant",
+        "content": [{"type": "tool_use", "id": of, "name": "file_read", "input": arguments}],
+    },
+    "responses": lambda of, arguments: {
+        "type": "function_call",
+        "call_id": of,
+        "name": "file_read",
+        "arguments": json.dumps(arguments),
+    },
+    "chat": lambda of, arguments: {
+        "role": "assistant",
+        "tool_calls": [{"id": of, "function": {"name": "file_read", "arguments": json.dumps(arguments)}}],
+    },
+    "gemini": lambda of, arguments: {
+        "role": "model",
+        "parts": [{"functionCall": {"id": of, "name": "file_read", "args": arguments}}],
+    },
+    "bedrock": lambda of, arguments: {
+        "role": "assistant",
+        "content": [{"toolUse": {"toolUseId": of, "name": "file_read", "input": arguments}}],
+    },
+}
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_the_line_names_the_file_that_the_call_asked_for(name: str) -> None:
+    """So that a model knows what to read again; of calls with the same id the last before the image counts."""
+    made = next(made for start, made in CALLS.items() if name.startswith(start))
+    messages: list[dict[str, Any]] = []
+    for number, path in enumerate(["a.png", "charts/b [2].png", "c.png"]):
+        messages += [made("call_1", {"path": path}), *WIRES[name].results([(READ, result(image(shot(number))))])]
+    fitted = as_json(fit(messages, Limits(vendor="One", images=1)).request)
+    start = "[image left out: newer images need the room; from "
+    assert f"{start}'a.png', image/png, {len(shot(0)):,} bytes]" in fitted
+    assert f"{start}'charts/b (2).png', image/png, " in fitted
+    assert fitted.count(start) == 2
+
+
+@pytest.mark.parametrize("arguments", [{}, {"path": 5}, {"path": ""}, "no JSON", None, ["path"]])
+def test_a_call_without_a_path_leaves_the_line_as_it_is(arguments: Any) -> None:  # noqa: ANN401 - JSON
+    """As does a call that cannot be read."""
+    messages = [CALLS["anthropic"]("call_1", arguments), *anthropic.tool_results([(READ, result(image(shot(1))))])]
+    fitted = as_json(fit(messages, replace(TWO, images=0)).request)
+    assert f"[image left out: newer images need the room; image/png, {len(shot(1)):,} bytes]" in fitted
+
+
+def test_calls_without_ids_name_no_file() -> None:
+    """Nothing tells whose result an image is; one that a user sent is nobody's."""
+    call = {"functionCall": {"name": "file_read", "args": {"path": "a.png"}}}
+    sent = {"inlineData": {"mimeType": "image/png", "data": DOT64}}
+    answer = gemini.tool_results([(ToolCall("", "file_read", {}), result(image(shot(1))))], images="nested")
+    contents = [{"role": "model", "parts": [call]}, *answer, {"role": "user", "parts": [sent]}]
+    fitted = fit(contents, replace(TWO, images=0))
+    assert len(fitted.removed) == 2
+    assert "from 'a.png'" not in as_json(fitted.request)
+
+
+def nested(depth: int, inner: Any, wrap: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - JSON
+    """JSON within JSON, deeper than Python's stack."""
+    for _ in range(depth):
+        inner = wrap(inner)
+    return inner
+
+
+def test_a_request_of_any_depth_is_counted() -> None:
+    """What a model writes as arguments has no bound; results within results are beyond every vendor."""
+    deep = nested(20_000, "ä", lambda inner: {"a": [inner]})
+    request = history("anthropic", *(image(encoded("PNG", (40, 40), seed=number)) for number in range(2)))
+    least = _json_bytes(request)
+    request["deep"] = deep
+    size = least + len(',"deep":') + 20_000 * len('{"a":[]}') + len('"ä"'.encode())
+    assert fit(request, Limits(vendor="V", request_bytes=size)).removed == ()
+    assert len(fit(request, Limits(vendor="V", request_bytes=size - 1)).removed) == 1
+    for depth, gone in ((3, 1), (2_000, 0)):
+        results = nested(depth, [picture()], lambda inner: [{"type": "tool_result", "content": inner}])
+        request = {"messages": [{"role": "user", "content": results}]}
+        assert len(fit(request, replace(TWO, images=0)).removed) == gone
+        assert len(strip_media("Could not process image", request).removed) == gone
+
+
+def plain_json() -> st.SearchStrategy[Any]:
+    """What JSON can hold."""
+    scalars = st.one_of(
+        st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.text()
+    )
+    return st.recursive(scalars, lambda inner: st.one_of(st.lists(inner), st.dictionaries(st.text(), inner)))
+
+
+@given(plain_json())
+def test_bytes_are_those_of_the_json_that_is_sent(value: Any) -> None:  # noqa: ANN401 - JSON
+    """Without blanks, as the SDKs write it."""
+    assert _json_bytes(value) == len(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode())
+
+
+def test_a_line_takes_no_more_than_is_reckoned_with() -> None:
+    """With the longest path, of the longest characters."""
+    reason = limits.ANTHROPIC.refuses(look(header_only_png(9000, 9)), 10**9)
+    assert reason is not None
+    line = left_out_line(reason, "image/png", 10**9, "0" * 12, HANDLE, "\U0001f600" * 500)
+    assert len(line.encode()) < _LINE_BYTES
+
+
+def test_a_request_that_contains_itself_is_refused() -> None:
+    """It has no size; nothing runs for ever."""
+    around: list[Any] = []
+    around += [around, {"again": around}]
+    with pytest.raises(ConfigError, match="contains itself"):
+        fit({"messages": around}, Limits(vendor="V", request_bytes=10))
+
+
+def test_keys_that_are_no_texts_are_counted_as_texts() -> None:
+    """Nobody can send them, and it is the SDK's place to say so."""
+    odd = {"messages": [{"role": "user", "content": [{(1, 2): 3, 5: None, True: b"x", "type": []}]}]}
+    assert fit(odd, Limits(vendor="V", request_bytes=10)).request is odd
+    error = "messages.0.content.0.image: Could not process image"
+    assert strip_media(error, odd).request is odd
+
+
+def picture() -> dict[str, Any]:
+    """An image block."""
+    return {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": DOT64}}
+
+
+def odd_json() -> st.SearchStrategy[Any]:
+    """Any JSON and more, with the keys and words that are looked for."""
+    words = (
+        "messages input contents role content parts output user assistant type tool_result toolResult functionResponse "
+        "response image image_url input_image url source data bytes inlineData mimeType format document text call_id "
+        "tool_use tool_calls function arguments id path data:image/png;base64,iVBORw0KGgo= image/png"
+    )
+    keys = st.sampled_from(words.split())
+    scalars = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=5), st.binary(), keys)
+    return st.recursive(
+        scalars,
+        lambda inner: st.one_of(
+            st.lists(inner, max_size=4),
+            st.dictionaries(st.one_of(keys, st.integers(), st.tuples(st.integers())), inner, max_size=5),
+        ),
+        max_leaves=40,
+    )
+
+
+@settings(deadline=None)
+@given(st.lists(odd_json(), max_size=4), st.integers(0, 300))
+def test_whatever_a_request_holds_it_comes_back_lighter_or_as_it_is(messages: list[Any], bound: int) -> None:
+    """Nothing but the images is touched, and nothing raises."""
+    fit({"messages": messages}, Limits(vendor="V", images=0, request_bytes=bound))
+    strip_media("messages.0.content.0.image: Could not process image", {"contents": messages})
 
 
 @pytest.mark.parametrize(

@@ -236,6 +236,20 @@ def test_a_call_without_an_id_has_an_empty_one_and_its_result_none() -> None:
     assert "id" not in gemini.tool_result(call, GOOD)["functionResponse"]
 
 
+@pytest.mark.parametrize("name", [name for name in READERS if name != "mcp"])
+@pytest.mark.parametrize("arguments", ["good", "bad"])
+def test_an_answer_to_ids_and_names_that_utf8_cannot_hold_can_be_sent(name: str, arguments: str) -> None:
+    """JSON can write half a surrogate pair, and the answer must repeat the id: the same mark stands in both."""
+    reply = json.dumps(RESPONSES_OF[name]).replace('"call_1"', r'"call_\ud800"').replace('"grep"', r'"grep\udfff"')
+    if arguments == "bad":
+        reply = reply.replace('{"pattern": "x", "limit": 3}', "[]").replace(json.dumps(WRITTEN), '"["')
+    (call,) = READERS[name](json.loads(reply))
+    assert isinstance(call, BadCall) == (arguments == "bad")
+    assert (call.id, call.name) == ("call_\ufffd", "grep\ufffd")
+    for wire in WIRES.values():
+        json.dumps(wire.results([(call, GOOD)]), ensure_ascii=False, default=repr).encode()
+
+
 def json_values() -> st.SearchStrategy[object]:
     """Any JSON, with the keys that readers look for."""
     keys = st.sampled_from(

@@ -1,6 +1,7 @@
 """A vendor refused a request for its media: exactly what it refused goes, and the session lives on.
 
-The texts of the errors are from public bug reports; each test names its source.
+The texts of the errors are from public bug reports, and named for them; "like" one is a text of that form that names an
+image too, or is cut.
 """
 
 from __future__ import annotations
@@ -207,6 +208,106 @@ VAGUE: Final[dict[str, tuple[str, Any]]] = {
     "a place in another vendor's words": ("chat", of_openai(400, "Invalid image.", "input[1].output[2].image_url")),
     "openai responses, a code": ("responses", {"error": {"code": "image_parse_error", "message": "Bad request."}}),
     "bedrock": ("bedrock", of_aws("The model returned the following errors: Could not process image")),
+    "anthropics/claude-code#6300, another place": (
+        "anthropic",
+        of_anthropic(
+            400,
+            "messages.90.content.0.image.source.base64.data: Image does not match the provided media type image/png",
+        ),
+    ),
+    "anthropics/claude-code#3073, another place": (
+        "anthropic",
+        of_anthropic(
+            400,
+            "messages.208.content.0.tool_result.content.0.image.source.base64.media_type: Input should be "
+            "'image/jpeg', 'image/png', 'image/gif' or 'image/webp'",
+        ),
+    ),
+    "vybestack/llxprt-code#2130, no place": (
+        "anthropic",
+        of_anthropic(
+            400,
+            "The image was specified using the image/jpeg media type, but the image appears to be a image/png image",
+        ),
+    ),
+    "anthropics/claude-code#4778, no place": (
+        "anthropic",
+        of_anthropic(400, "At least one of the image dimensions exceed max allowed size: 8000 pixels"),
+    ),
+    "ijwfly/chatgpt-tg#14": ("chat", of_openai(400, "Invalid image.")),
+    "web-infra-dev/midscene#775": ("chat", of_openai(400, "Invalid image data.")),
+    "acoyfellow/my-ax#89": (
+        "responses",
+        of_openai(
+            400,
+            "The image data you provided does not represent a valid image. Please check your input and try again with "
+            "one of the supported image formats: ['image/jpeg', 'image/png', 'image/gif', 'image/webp'].",
+        ),
+    ),
+    "riverscuomo/cuomputer#95, a timeout": (
+        "chat",
+        of_openai(400, "Timeout while downloading 20250503_162129.jpg.", code="invalid_image_url"),
+    ),
+    "riverscuomo/cuomputer#95, the size": (
+        "chat",
+        of_openai(
+            400, "Failed to download image from IMG_9660.gif. Image size exceeds the limit.", code="invalid_image"
+        ),
+    ),
+    "can1357/oh-my-pi#3421": (
+        "responses",
+        of_openai(400, "Invalid value: 'input_image'. Supported values are: 'input_text'."),
+    ),
+    "dreadnode/rigging#41": (
+        "chat",
+        of_openai(
+            400,
+            "Invalid 'messages[3]'. Image URLs are only allowed for messages with role 'user', but this message with "
+            "role 'tool' contains an image URL.",
+            "messages[3]",
+            "invalid_value",
+        ),
+    ),
+    "MobileLLM/ChainStream#43": (
+        "chat",
+        of_openai(400, "Your input image may contain content that is not allowed by our safety system."),
+    ),
+    "NousResearch/hermes-agent#69078": ("chat", of_openai(400, "Invalid PNG image")),
+    "NousResearch/hermes-agent#69078, the base64": (
+        "chat",
+        of_openai(400, "base64 string of provided image cannot be decoded"),
+    ),
+    "anomalyco/opencode#35753": (
+        "chat",
+        {"errors": [{"message": "AiError: AiError: Invalid data for image - reason invalid base64 encoding"}]},
+    ),
+    "QwenLM/qwen-code#2505": (
+        "chat",
+        of_openai(
+            400,
+            "<400> InternalError.Algo.InvalidParameter: The image length and width do not meet the model restrictions. "
+            "[height:1 or width:1 must be larger than 10]",
+        ),
+    ),
+    "langgenius/dify#22790": (
+        "chat",
+        of_openai(
+            400,
+            "The request failed because the image format is not supported by the API. Request id: 0217531769",
+            "image_url",
+            "InvalidParameter.UnsupportedImageFormat",
+        ),
+    ),
+    "boto/boto3#4415": (
+        "bedrock",
+        of_aws(
+            "The model returned the following errors: The provided image does not match the specified image format."
+        ),
+    ),
+    "musistudio/claude-code-router#845, another place": (
+        "gemini 2.5",
+        of_google("Invalid value at 'contents[9].parts[2].inline_data.data' (TYPE_BYTES), Base64 decoding failed"),
+    ),
 }
 
 
@@ -238,6 +339,15 @@ BLIND: Final[dict[str, tuple[str, Any]]] = {
     ),
     "openrouter": ("chat", of_openai(400, "No endpoints found that support image input")),
     "gemini": ("gemini 2.5", of_google("Image input modality is not enabled for models/any")),
+    "rikkahub/rikkahub#1433": (
+        "chat",
+        of_openai(
+            400,
+            "Failed to deserialize the JSON body into the target type: messages[1]: unknown variant `image_url`, "
+            "expected `text` at line 1 column 679289",
+        ),
+    ),
+    "zai-org/feedback#570": ("chat", of_openai(400, "Model do not support image input.")),
 }
 
 
@@ -276,6 +386,13 @@ def test_a_request_too_large_loses_the_older_half() -> None:
     assert len(counts) == 4
 
 
+def test_a_server_that_takes_few_images_has_the_newest() -> None:
+    """vllm-project/vllm#13513 says how many, not which."""
+    error = {"object": "error", "message": "At most 1 image(s) may be provided in one request.", "code": 400}
+    lighter = strip_media(error, request("chat", shots(1), shots(2)))
+    assert lighter.removed == ("messages.2.content.3",)
+
+
 NOT_MEDIA: Final = {
     "a rate limit that speaks of images": of_openai(429, "Rate limit reached for images per minute"),
     "a server's fault": of_anthropic(500, "Could not process image"),
@@ -287,7 +404,80 @@ NOT_MEDIA: Final = {
     "nothing": "",
     "none": None,
     "a timeout": TimeoutError("timed out"),
-    "a body with its status": {"error": {"code": 429, "message": "Quota exceeded for images", "status": "EXHAUSTED"}},
+    "a body with its status": {"error": {"code": 429, "message": "Bad image", "status": "EXHAUSTED"}},
+    "a status that is a text": {"error": {"code": "429", "message": "Bad image", "status": "EXHAUSTED"}},
+    "a status beside the error": {"error": "Bad image", "status": "503"},
+    "like alasano/gpt-image-playground#29": of_openai(
+        400, "Unknown parameter: 'tools[0].image_generation'.", "tools[0].image_generation", "unknown_parameter"
+    ),
+    "lastmile-ai/mcp-agent#200": of_openai(
+        400,
+        "Invalid schema for function 'convert_video_to_images': In context=('properties', 'resolution'), array schema "
+        "missing items.",
+        "tools[13].function.parameters",
+        "invalid_function_parameters",
+    ),
+    "like lastmile-ai/mcp-agent#200": of_openai(
+        400,
+        "Invalid schema for function 'crop_image': In context=('properties', 'image'), schema must have a 'type' key.",
+    ),
+    "a tool's name": of_anthropic(
+        400, "tools.3.custom.name: String should match pattern '^[a-zA-Z0-9_-]{1,128}$'; 'image tool' is invalid"
+    ),
+    "router-for-me/CLIProxyAPI#3036": of_openai(
+        400, "Tool choice 'image_generation' not found in 'tools' parameter.", "tool_choice"
+    ),
+    "openai/codex#32208": of_openai(
+        400,
+        "Invalid Value: 'tools'. Function 'image_gen.imagegen' conflicts with a hosted tool in the same request.",
+        "tools",
+    ),
+    "like BerriAI/litellm#16635": of_google(
+        "* GenerateContentRequest.tools[0].function_declarations[0].name: Invalid function name. Must start with a "
+        "letter or an underscore. The image tool is invalid."
+    ),
+    "anthropics/claude-code#66314": of_anthropic(
+        400,
+        "Your credit balance is too low to access the Anthropic API. Please go to Plans & Billing to upgrade or "
+        "purchase credits.",
+    ),
+    "like anthropics/claude-code#66314": of_anthropic(
+        400, "Your credit balance is too low to access the image model, so images cannot be read."
+    ),
+    "like dfinke/PowerShellAI#127": of_openai(
+        400, "Billing hard limit has been reached for images: not allowed", code="billing_hard_limit_reached"
+    ),
+    "openai-php/client#565": of_openai(
+        400,
+        "Your organization must be verified to use the model `gpt-image-1`. Please go to: "
+        "https://platform.openai.com/settings/organization/general and click on Verify Organization.",
+    ),
+    "router-for-me/CLIProxyAPI#3687": of_openai(400, "The model 'gpt-image-2' does not exist."),
+    "a model for images": of_openai(400, "Unsupported value: 'temperature' does not work with gpt-image models."),
+    "like google-gemini/gemini-cli#8437": (
+        "429 RESOURCE_EXHAUSTED. {'error': {'message': 'You exceeded your current quota, please check your plan and "
+        "billing details.', 'violations': [{'quotaDimensions': {'model': 'gemini-2.5-flash-preview-image'}}]}}"
+    ),
+    "a quota of images": {"message": "Cannot take more images: quota exceeded"},
+    "too many requests": {"message": "Too many images in requests, throttled", "__type": "ThrottlingException"},
+    "googleapis/js-genai#1322, its comment": of_google(
+        "Invalid JSON payload received. Unknown name \"responseModalities\" at 'generation_config': Cannot find field."
+    ),
+    "an image that it cannot draw": of_google("Model does not support image generation"),
+    "images that it cannot draw": of_google("Model does not support the requested response modalities: image,text"),
+    "no endpoint with tools": of_openai(400, "No endpoints found that support tool use. Images are not supported."),
+    "like netease-lcap/wave-agent#1368": of_anthropic(
+        400, "messages.3: `tool_use` ids were found without `tool_result` blocks immediately after: toolu_image"
+    ),
+    "a mark on an image": of_anthropic(
+        400,
+        "messages.1.content.0.tool_result.content.2.cache_control: A maximum of 4 blocks with cache_control may be "
+        "provided. Found 5.",
+    ),
+    "a document": of_anthropic(
+        400, "messages.1.content.0.document.source.base64.data: The PDF specified was not valid."
+    ),
+    "only the word": {"message": "image"},
 }
 
 
@@ -295,6 +485,7 @@ NOT_MEDIA: Final = {
 def test_an_error_about_something_else_strips_nothing(what: str) -> None:
     """The request comes back as it is, and to send it again makes no sense."""
     sent = request("anthropic", shots(1), shots(2))
+    sent["messages"][1]["content"][0]["content"][2]["cache_control"] = {"type": "ephemeral"}
     lighter = strip_media(NOT_MEDIA[what], sent)
     assert lighter.request is sent
     assert lighter.removed == ()
@@ -327,4 +518,6 @@ def test_a_hostile_error_is_read_within_bounds() -> None:
         deep = {"error": deep, "paths": ["messages." + "9" * 40]}
     sent = request("anthropic", shots(1))
     assert strip_media({"message": "messages" + ".1" * 100_000, "deep": deep}, sent).removed == ()
-    assert strip_media({"message": "image " * 100_000}, sent).removed == ("messages.1.content.0.content.2",)
+    assert strip_media({"message": "image " * 10_000 + "is invalid"}, sent).removed == (
+        "messages.1.content.0.content.2",
+    )
