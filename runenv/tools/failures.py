@@ -6,11 +6,13 @@ For errors of files, limits and artifacts, which every tool can meet. What only 
 
 from __future__ import annotations
 
-import difflib
 import posixpath
 from typing import TYPE_CHECKING, Final
 
+from anyio import to_thread
+
 from runenv.errors import ArtifactError, ArtifactMissingError, EnvError, LimitError, StoreError, ToolError
+from runenv.tools.nearest import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -24,7 +26,8 @@ _SIMILAR: Final = 5
 """Names that are shown in the place of one that is not there."""
 _LOOKED_AT: Final = 10_000
 """Names of a folder that are compared with it."""
-_CLOSE: Final = 0.6
+_INLINE: Final = 200
+"""Names up to which they are compared on the event loop; more of them go to a thread."""
 
 
 async def explain(
@@ -60,15 +63,20 @@ async def similar(env: RunEnv, path: str, paths: PathRules) -> list[str]:
         names = [entry.path for entry in (await env.list(folder or "."))[:_LOOKED_AT] if is_allowed(entry.path)]
     except (OSError, LimitError, EnvError, ToolError):
         return []
+    found = _similar(name, names) if len(names) <= _INLINE else await to_thread.run_sync(_similar, name, names)
+    return [posixpath.join(folder, one) for one in found]
+
+
+def _similar(name: str, names: list[str]) -> list[str]:
     stem = posixpath.splitext(name)[0].lower()
     same = [one for one in names if one.lower() == name.lower()]
     same += [one for one in names if stem and posixpath.splitext(one)[0].lower() == stem]
     by_lower: dict[str, str] = {}
     for one in names:
         by_lower.setdefault(one.lower(), one)
-    close = [by_lower[one] for one in difflib.get_close_matches(name.lower(), by_lower, _SIMILAR, _CLOSE)]
-    found = list(dict.fromkeys([*same, *close]))[:_SIMILAR]
-    return [posixpath.join(folder, one) for one in found]
+    all_names = list(by_lower.values())
+    close = [all_names[at] for at in nearest(name.lower(), by_lower, _SIMILAR)]
+    return list(dict.fromkeys([*same, *close]))[:_SIMILAR]
 
 
 async def _not_found(env: RunEnv, path: str, paths: PathRules) -> str:

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 __all__ = ("FileEdit", "FileWrite", "make_file_edit", "make_file_write")
 
-THREAD_CHARS: Final = 256 * 1024
-"""Text from which on an edit is worked out in a thread."""
+THREAD_CHARS: Final = 16 * 1024
+"""Characters of a text and of what is looked for in it, from which on an edit is worked out in a thread."""
 _UNKNOWN: Final = "application/octet-stream"
 _LATIN: Final = Encoding("latin-1", label="Latin-1", errors="strict")
 
@@ -198,7 +198,7 @@ async def _replace(text: str, asked: FileEdit) -> Edited:
     def work() -> Edited:
         return replace_text(text, asked.old, asked.new, every=asked.replace_all)
 
-    return work() if len(text) <= THREAD_CHARS else await to_thread.run_sync(work)
+    return work() if len(text) + len(asked.old) + len(asked.new) <= THREAD_CHARS else await to_thread.run_sync(work)
 
 
 def _encoded(text: str, encoding: Encoding, name: str, path: str = "") -> bytes:
