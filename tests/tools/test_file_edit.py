@@ -17,10 +17,11 @@ from runenv.envs import open_env
 from runenv.errors import ToolError
 from runenv.tools import replacing
 from runenv.tools.replacing import replace_text
-from runenv.tools.seen import WHOLE_BYTES
+from runenv.tools.seen import WHOLE_BYTES, place_of
 from tests.tools.files import Files, scripted
 
 if TYPE_CHECKING:
+    from runenv.env import RunEnv
     from runenv.types import ToolResult
 
 pytestmark = pytest.mark.anyio
@@ -252,6 +253,60 @@ async def test_edits_of_one_file_at_the_same_time_are_all_made() -> None:
             for number in range(20):
                 tasks.start_soon(files.edit, "x", f"line {number};", f"done {number};")
         assert await files.env.read("x") == "".join(f"done {number};\n" for number in range(20)).encode()
+
+
+NAMES: Final = ("dd/k.txt", "dl/k.txt", "dd/kl.txt", "dd/../dl/./k.txt", "{workdir}/dl/kl.txt", "chain/k.txt")
+
+
+async def linked(env: RunEnv) -> list[str]:
+    """Make links to a folder and to a file in it, and return names of that file."""
+    await env.exec(f"mkdir dd; ln -s dd dl; ln -s k.txt dd/kl.txt; ln -s {env.workdir}/dl chain")
+    return [name.format(workdir=env.workdir) for name in NAMES]
+
+
+async def test_edits_under_two_names_at_the_same_time_are_all_made(env: RunEnv) -> None:
+    """T5: links lead to one file, and calls for it wait for one another."""
+    names, files = await linked(env), Files(env)
+    await env.write("dd/k.txt", "".join(f"line {number};\n" for number in range(18)).encode())
+    async with anyio.create_task_group() as tasks:
+        for number in range(18):
+            tasks.start_soon(files.edit, names[number % len(names)], f"line {number};", f"done {number};")
+    assert await env.read("dd/k.txt") == "".join(f"done {number};\n" for number in range(18)).encode()
+
+
+@pytest.mark.parametrize("known", range(len(NAMES)))
+async def test_a_file_read_under_another_name_is_known(env: RunEnv, known: int) -> None:
+    """T5: what has changed since is refused under every name, and reading it again under one is enough for all."""
+    names, files = await linked(env), Files(env)
+    await env.write("dd/k.txt", b"one\n")
+    await files.read(names[known])
+    await env.write("dd/k.txt", b"changed by another\none\n")
+    for name in names:
+        refused = await files.edit(name, "one", "two")
+        assert "has changed since" in refused.text
+        assert "has changed since" in (await files.write(name, "new\n")).text
+    await files.read(names[known])
+    for at, name in enumerate(names):
+        assert not (await files.write(name, f"{at}\n")).is_error
+
+
+async def test_the_place_of_a_file_costs_a_question_for_each_folder_below_the_workdir() -> None:
+    """It is asked for on every call."""
+    async with scripted({"a/b/c.txt": "text"}) as files:
+        assert await place_of(files.context, "a/b/../b/c.txt") == f"{files.env.workdir}/a/b/c.txt"
+        assert [call.verb for call in files.calls] == ["stat"] * 4
+
+
+@pytest.mark.parametrize("name", ["x/", "new/", "new//"])
+async def test_a_trailing_slash_is_no_name_of_a_file(name: str) -> None:
+    """A model means a folder by it, and no file is written instead."""
+    async with scripted({"x": "one\n"}) as files:
+        for answer in (await files.write(name, "two"), await files.edit(name, "one", "two")):
+            assert answer.is_error
+            assert "ends with a slash" in answer.text
+            assert "name.txt" in answer.text
+        assert [entry.path for entry in await files.env.list()] == ["x"]
+        assert await files.env.read("x") == b"one\n"
 
 
 @pytest.mark.parametrize(
