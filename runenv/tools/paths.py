@@ -11,7 +11,9 @@ What is searched or listed in a folder is judged too, by its name alone: links b
 
 from __future__ import annotations
 
+import errno
 import fnmatch
+import os
 import posixpath
 import re
 from dataclasses import dataclass, field
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = ("PathRules", "real_path")
 
+MAX_BYTES: Final = 4095
+"""Bytes of a path that a system takes."""
 MAX_LINKS: Final = 40
 """Links that are followed in one path, as the kernel does."""
 MAX_COMPONENTS: Final = 256
@@ -90,11 +94,14 @@ class PathRules:
 
         Raises:
             ToolError: it is not allowed, or leads through too many links, or is no path but a handle.
+            OSError: it is longer than any path.
         """
         if (handle := whole(path)) is not None:
             ways = [text for tool, text in _FOR_HANDLES.items() if tool in tools]
             how = " or ".join(ways) if ways else "give the path of a file"
             raise ToolError(f"{handle} is the handle of an artifact, not a path: {how}.")
+        if len(path.encode("utf-8", "replace")) > MAX_BYTES:
+            raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), path)
         if self.is_free:
             return path
         home = await _resolve(env, env.workdir)

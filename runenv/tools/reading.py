@@ -245,10 +245,11 @@ def _hint(file: Opened, shown: Shown) -> str:
 
 def _not_reached(file: Opened, shown: Shown, first: int, asked: FileRead) -> str:
     last = first + min(max(1, asked.limit), LINES) - 1
+    known = f"{count(shown.lines, 'line')} {'is' if shown.lines == 1 else 'are'} known"
     command = f"sed -n '{first},{last}p;{last}q' {shlex.quote(file.path)} | cut -c 1-2000"
     return (
-        f"Line {first:,} of {short(file.path)} was not reached in the time of one call: {shown.lines:,} lines"
-        f" are known so far, in {shown.offset:,} of {file.size:,} bytes."
+        f"Line {first:,} of {short(file.path)} was not reached in the time of one call: {known}"
+        f" so far, in {shown.offset:,} of {file.size:,} bytes."
         " Call again with the same arguments to go on from there."
         + file.context.hint("exec", f"Or use exec: {command}")
         + file.context.hint("grep", "Or find what you look for with grep.")

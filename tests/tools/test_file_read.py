@@ -365,6 +365,15 @@ async def test_the_time_for_a_scan_is_bounded(monkeypatch: pytest.MonkeyPatch) -
     assert len(body(known)) == 10
 
 
+async def test_what_is_known_of_one_line_is_said_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """T2: of a file of which only the first line was reached."""
+    monkeypatch.setattr(text, "SCAN_SECONDS", -1.0)
+    async with scripted({"x": b"b" * (WHOLE_BYTES + 1_000_000)}) as files:
+        answer = await files.read("x", offset=3)
+    assert answer.is_error
+    assert "1 line is known so far" in answer.text
+
+
 @pytest.mark.timeout(120)
 async def test_the_loop_turns_while_similar_names_are_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """T2: among names that differ only in the order of two letters, each of which takes long to compare."""
@@ -385,6 +394,18 @@ async def test_the_loop_turns_while_similar_names_are_looked_for(monkeypatch: py
         tasks.start_soon(read)
         await anyio.wait_all_tasks_blocked()
         turned.set()
+
+
+@pytest.mark.parametrize("path", ["d/" * 2_500 + "x", "x" * 300, "\u00e9" * 2_000_000], ids=["path", "name", "text"])
+async def test_a_path_that_is_too_long_is_said_to_be(env: RunEnv, path: str) -> None:
+    """T1: by every tool, shortly, with what a path may be."""
+    files = Files(env)
+    read, listed = await files.read(path), await files.list(path)
+    for answer in (read, listed, await files.write(path, ""), await files.edit(path, "a", "b")):
+        assert answer.is_error
+        assert "The argument path is too long" in answer.text
+        assert "4,095 bytes" in answer.text
+        assert len(answer.text) < 600
 
 
 async def test_an_endless_line_is_broken_off(monkeypatch: pytest.MonkeyPatch) -> None:
