@@ -231,6 +231,8 @@ async def _target(context: Context, path: str | None, record: Record) -> str:
         return posixpath.join(shown, name) if shown.endswith("/") else shown
     if info.is_dir and path is not None:
         return posixpath.join(shown, name)
+    if shown.endswith("/"):
+        raise ToolError(f"{shown!r} ends with a slash, but is a file: leave out the slash to replace it.")
     if path is None:
         raise ToolError(f"There is a {shown!r} in the working folder already. Give a path, that one to replace it.")
     return shown

@@ -6,11 +6,16 @@ For errors of files, limits and artifacts, which every tool can meet. What only 
 
 from __future__ import annotations
 
-import difflib
+import errno
 import posixpath
 from typing import TYPE_CHECKING, Final
 
+from anyio import to_thread
+
 from runenv.errors import ArtifactError, ArtifactMissingError, EnvError, LimitError, StoreError, ToolError
+from runenv.tools.nearest import nearest
+from runenv.tools.opened import short
+from runenv.tools.paths import MAX_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -20,11 +25,14 @@ if TYPE_CHECKING:
 
 __all__ = ("explain", "similar")
 
+MAX_NAME_BYTES: Final = 255
+"""Of one name in a path, on nearly all systems."""
 _SIMILAR: Final = 5
 """Names that are shown in the place of one that is not there."""
 _LOOKED_AT: Final = 10_000
 """Names of a folder that are compared with it."""
-_CLOSE: Final = 0.6
+_INLINE: Final = 200
+"""Names up to which they are compared on the event loop; more of them go to a thread."""
 
 
 async def explain(
@@ -40,6 +48,11 @@ async def explain(
     """
     if isinstance(error, OSError) and not isinstance(error, ArtifactError):
         path = _text(error.filename)
+        if error.errno == errno.ENAMETOOLONG:
+            return (
+                f"The argument path is too long{'' if path is None else f': {short(path)}'}. A path has at most"
+                f" {MAX_BYTES:,} bytes, and each name in it at most {MAX_NAME_BYTES}. Give a shorter one."
+            )
         if isinstance(error, FileNotFoundError) and path is not None:
             return await _not_found(env, path, paths)
         return _sentence(error) if path is None else _of_path(error, path, env, tools)
@@ -60,22 +73,27 @@ async def similar(env: RunEnv, path: str, paths: PathRules) -> list[str]:
         names = [entry.path for entry in (await env.list(folder or "."))[:_LOOKED_AT] if is_allowed(entry.path)]
     except (OSError, LimitError, EnvError, ToolError):
         return []
+    found = _similar(name, names) if len(names) <= _INLINE else await to_thread.run_sync(_similar, name, names)
+    return [posixpath.join(folder, one) for one in found]
+
+
+def _similar(name: str, names: list[str]) -> list[str]:
     stem = posixpath.splitext(name)[0].lower()
     same = [one for one in names if one.lower() == name.lower()]
     same += [one for one in names if stem and posixpath.splitext(one)[0].lower() == stem]
     by_lower: dict[str, str] = {}
     for one in names:
         by_lower.setdefault(one.lower(), one)
-    close = [by_lower[one] for one in difflib.get_close_matches(name.lower(), by_lower, _SIMILAR, _CLOSE)]
-    found = list(dict.fromkeys([*same, *close]))[:_SIMILAR]
-    return [posixpath.join(folder, one) for one in found]
+    all_names = list(by_lower.values())
+    close = [all_names[at] for at in nearest(name.lower(), by_lower, _SIMILAR)]
+    return list(dict.fromkeys([*same, *close]))[:_SIMILAR]
 
 
 async def _not_found(env: RunEnv, path: str, paths: PathRules) -> str:
     """Name what is near, or the first folder on the way that is not there."""
     near = await similar(env, path, paths)
     if near:
-        return f"There is no {path!r}. Similar names: {', '.join(map(repr, near))}."
+        return f"There is no {short(path)}. Similar names: {', '.join(map(repr, near))}."
     where = "" if path.startswith("/") else f" Relative paths start at {env.workdir}."
     where = " '~' is not replaced: give an absolute path." if path.startswith("~") else where
     folder = posixpath.dirname(path.rstrip("/"))
@@ -86,23 +104,24 @@ async def _not_found(env: RunEnv, path: str, paths: PathRules) -> str:
             path, folder = folder, posixpath.dirname(folder)
             near = await similar(env, path, paths)
             if near:
-                return f"There is no folder {path!r}. Similar names: {', '.join(map(repr, near))}."
+                return f"There is no folder {short(path)}. Similar names: {', '.join(map(repr, near))}."
         except (OSError, EnvError):
             break
         else:
             break
-    return f"There is no {path!r}.{where}"
+    return f"There is no {short(path)}.{where}"
 
 
 def _of_path(error: OSError, path: str, env: RunEnv, tools: Collection[str]) -> str:
     listing = "List it with file_list." if "file_list" in tools else "Give the path of a file."
+    shown = short(path)
     says: dict[type[OSError], str] = {
-        IsADirectoryError: f"{path!r} is a folder, not a file. {listing}",
-        NotADirectoryError: f"{path!r} is not a folder, or a folder in it is a file. Give another path.",
-        PermissionError: f"Not allowed: {path!r} ({_reason(error)}). Use another path, such as one in {env.workdir}.",
-        FileExistsError: f"{path!r} exists already. Use another path, or remove it first.",
+        IsADirectoryError: f"{shown} is a folder, not a file. {listing}",
+        NotADirectoryError: f"{shown} is not a folder, or a folder in it is a file. Give another path.",
+        PermissionError: f"Not allowed: {shown} ({_reason(error)}). Use another path, such as one in {env.workdir}.",
+        FileExistsError: f"{shown} exists already. Use another path, or remove it first.",
     }
-    return next((text for kind, text in says.items() if isinstance(error, kind)), f"{path!r}: {_reason(error)}.")
+    return next((text for kind, text in says.items() if isinstance(error, kind)), f"{shown}: {_reason(error)}.")
 
 
 def _text(path: object) -> str | None:

@@ -25,6 +25,7 @@ class Opened:
     Attributes:
         context: of the toolset.
         path: as the env takes it.
+        place: where it really is, as `seen.place_of` returns it.
         name: its last component.
         size: bytes; of a file that does not know its size, as in /proc, what was read.
         kind: its media type, by its content first.
@@ -34,6 +35,7 @@ class Opened:
 
     context: Context
     path: str
+    place: str
     name: str
     size: int
     kind: str

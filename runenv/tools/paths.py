@@ -11,7 +11,9 @@ What is searched or listed in a folder is judged too, by its name alone: links b
 
 from __future__ import annotations
 
+import errno
 import fnmatch
+import os
 import posixpath
 import re
 from dataclasses import dataclass, field
@@ -25,8 +27,10 @@ if TYPE_CHECKING:
 
     from runenv.env import RunEnv
 
-__all__ = ("PathRules",)
+__all__ = ("PathRules", "real_path")
 
+MAX_BYTES: Final = 4095
+"""Bytes of a path that a system takes."""
 MAX_LINKS: Final = 40
 """Links that are followed in one path, as the kernel does."""
 MAX_COMPONENTS: Final = 256
@@ -90,11 +94,14 @@ class PathRules:
 
         Raises:
             ToolError: it is not allowed, or leads through too many links, or is no path but a handle.
+            OSError: it is longer than any path.
         """
         if (handle := whole(path)) is not None:
             ways = [text for tool, text in _FOR_HANDLES.items() if tool in tools]
             how = " or ".join(ways) if ways else "give the path of a file"
             raise ToolError(f"{handle} is the handle of an artifact, not a path: {how}.")
+        if len(path.encode("utf-8", "replace")) > MAX_BYTES:
+            raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), path)
         if self.is_free:
             return path
         home = await _resolve(env, env.workdir)
@@ -241,19 +248,44 @@ def _passed(path: _Path, pattern: Sequence[Callable[[str], object] | None]) -> I
             }
 
 
-async def _resolve(env: RunEnv, path: str) -> _Path:
+async def real_path(env: RunEnv, path: str) -> str:
+    """Return the one absolute path by which a file is known, whatever links lead to it.
+
+    Each component costs a question to the env, but for those of the workdir, which is called as the env calls it.
+
+    Args:
+        env: where it is.
+        path: as it is passed to the env; it need not exist.
+
+    Raises:
+        ToolError: it leads through too many links or components.
+    """
+    workdir = _split(env.workdir)
+    real = await _resolve(env, path, start=workdir)
+    if real[: len(workdir)] != workdir:
+        home = await _resolve(env, env.workdir)
+        if real[: len(home)] == home:
+            real = (*workdir, *real[len(home) :])
+    return _join(real)
+
+
+async def _resolve(env: RunEnv, path: str, *, start: _Path = ()) -> _Path:
     """Return where a path leads. What is not there, or may not be looked at, counts as it is called.
+
+    Args:
+        env: where it is.
+        path: relative to the workdir, or absolute.
+        start: a folder that is not looked at where the path begins with it.
 
     Raises:
         ToolError: it has too many links or components.
     """
-    waiting = list(reversed(posixpath.join(env.workdir, path).split("/")))
-    done: list[str] = []
+    names = _split(posixpath.join(env.workdir, path))
+    done = list(start) if names[: len(start)] == start else []
+    waiting = list(reversed(names[len(done) :]))
     links = looked_at = 0
     while waiting:
         name = waiting.pop()
-        if name in {"", "."}:
-            continue
         if name == "..":
             del done[-1:]
             continue
@@ -265,7 +297,7 @@ async def _resolve(env: RunEnv, path: str) -> _Path:
             links += 1
             if target.startswith("/"):
                 done.clear()
-            waiting.extend(reversed(target.split("/")))
+            waiting.extend(reversed(_split(target)))
         if links > MAX_LINKS or looked_at > MAX_COMPONENTS:
             raise ToolError(f"The path {path!r} leads through too many links or folders. Use another path.")
     return tuple(done)

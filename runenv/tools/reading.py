@@ -30,9 +30,9 @@ from runenv.tools.seen import (
     at_first_sight,
     digest,
     forget,
+    place_of,
     remember,
     remember_state,
-    seen_key,
     survey,
 )
 from runenv.tools.text import ANSWER_CHARS, LINES, Position, Texts, in_memory, visible
@@ -103,14 +103,15 @@ class _Reader:
         info = await context.env.stat(path)
         if (special := _SPECIAL.get(stat.S_IFMT(info.mode))) is not None:
             raise ToolError(f"{path!r} is {special}, not a file, and is not read: reading it could wait for ever.")
-        file = await self._open(path, info)
+        place = await place_of(context, path)
+        file = await self._open(path, place, info)
         if file is None:
-            remember(context, path, await digest(b""))
+            remember(context, place, await digest(b""))
             return f"[{short(path)} is empty: 0 bytes]"
-        remember_state(context, path, info)
+        remember_state(context, place, info)
         return await self._show(file, info, asked)
 
-    async def _open(self, path: str, info: FileInfo) -> Opened | None:
+    async def _open(self, path: str, place: str, info: FileInfo) -> Opened | None:
         """Read the first bytes of a file; None when there are none."""
         data = await self._context.env.read(path, length=HEAD_BYTES + 1)
         if not data:
@@ -122,7 +123,7 @@ class _Reader:
         kind = image_type(head) or media_type(head, None, name)
         if kind == _UNKNOWN and is_legacy_text(head):
             kind = "text/plain"
-        return Opened(self._context, path, name, size, essence(kind) or kind, data[:HEAD_BYTES], is_whole)
+        return Opened(self._context, path, place, name, size, essence(kind) or kind, data[:HEAD_BYTES], is_whole)
 
     async def _show(self, file: Opened, info: FileInfo, asked: FileRead) -> Returned:
         kind, as_image = file.kind, asked.show_as == "image"
@@ -160,16 +161,16 @@ class _Reader:
             file = replace(file, size=max(file.size, found.size))
         else:
             found = at_first_sight(file.head, file.size)
-        key = (seen_key(context, path), found.sha256, info.size, info.mtime)
+        key = (file.place, found.sha256, info.size, info.mtime)
         codec = found.encoding.codec
         shown = await self._window(key, opener, codec, asked, bounded=found.sha256 is None)
         head = codecs.getincrementaldecoder(codec)("replace").decode(found.head)
         notes = [note for note in (found.encoding.label, line_ends(head).label, _lie(file)) if note]
         if found.sha256 is not None:
             if file.is_whole or await self._is_as(path, info):
-                remember(context, path, found.sha256)
+                remember(context, file.place, found.sha256)
             else:
-                forget(context, path)
+                forget(context, file.place)
                 notes.append("it changed while it was read: read it again")
         return _answer(file, shown, asked, notes)
 
@@ -181,7 +182,7 @@ class _Reader:
         return (now.size, now.mtime) == (before.size, before.mtime)
 
     async def _notebook(self, file: Opened, sha256: str, notebook: notebooks.Notebook, asked: FileRead) -> Returned:
-        remember(self._context, file.path, sha256)
+        remember(self._context, file.place, sha256)
         data = notebook.text.encode("utf-8", "backslashreplace")
         shown = await self._window(("notebook", sha256), in_memory(data), "utf-8", asked, bounded=False)
         text = _answer(file, shown, asked, [f"notebook with {count(notebook.cells, 'cell')}"])
@@ -244,10 +245,11 @@ def _hint(file: Opened, shown: Shown) -> str:
 
 def _not_reached(file: Opened, shown: Shown, first: int, asked: FileRead) -> str:
     last = first + min(max(1, asked.limit), LINES) - 1
+    known = f"{count(shown.lines, 'line')} {'is' if shown.lines == 1 else 'are'} known"
     command = f"sed -n '{first},{last}p;{last}q' {shlex.quote(file.path)} | cut -c 1-2000"
     return (
-        f"Line {first:,} of {short(file.path)} was not reached in the time of one call: {shown.lines:,} lines"
-        f" are known so far, in {shown.offset:,} of {file.size:,} bytes."
+        f"Line {first:,} of {short(file.path)} was not reached in the time of one call: {known}"
+        f" so far, in {shown.offset:,} of {file.size:,} bytes."
         " Call again with the same arguments to go on from there."
         + file.context.hint("exec", f"Or use exec: {command}")
         + file.context.hint("grep", "Or find what you look for with grep.")

@@ -2,21 +2,27 @@
 
 A model writes newlines; where the file has CRLF they are taken for that, place by place, so that a file with mixed line
 ends keeps each of them. Nothing is ever matched loosely: what nearly fits is only shown.
+
+Both texts are hostile: all work grows with their length, not faster. So there are no patterns here, whose time and
+memory a text of many lines would decide, and what is near is looked for within bounds.
 """
 
 from __future__ import annotations
 
-import difflib
 import re
 import unicodedata
+from array import array
+from bisect import bisect_right
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
 from runenv.errors import ToolError
+from runenv.tools.nearest import nearest
 from runenv.tools.text import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 __all__ = ("Edited", "replace_text")
 
@@ -26,12 +32,14 @@ SHOWN_LINES: Final = 12
 """Lines that are shown as the nearest ones."""
 SHOWN_CHARS: Final = 200
 """Characters of each of them."""
-COMPARED_LINES: Final = 20_000
-"""Lines that are compared with the one that was not found."""
-COMPARED_CHARS: Final = 300
-"""Characters of each line that count in that."""
-CLOSE: Final = 0.6
-"""From which ratio on a line is near another."""
+NEAR_CHARS: Final = 512 * 1024
+"""Characters of a text among which what is near is looked for: a second or two of work at worst."""
+NORMALIZED_CHARS: Final = 64
+"""Characters that are normalised at a time: the time for a run of combining ones grows with its square."""
+MAX_PLACES: Final = 1_000_000
+"""Places that are replaced in one edit; each takes some memory."""
+MAX_CHARS: Final = 64 * 1024 * 1024
+"""Characters of an edited text: many short places may each become a long one."""
 CONTEXT: Final = 3
 """Lines shown before and after a change."""
 
@@ -80,53 +88,82 @@ def replace_text(text: str, old: str, new: str, *, every: bool) -> Edited:
         raise ToolError("The argument old is empty: give the text to replace.")
     if old == new:
         raise ToolError("The arguments old and new are the same: nothing would change.")
-    pattern = re.compile(r"\r?\n".join(map(re.escape, old.split("\n"))))
-    places = [match.span() for match in pattern.finditer(text)]
-    if not places:
+    source = _Source(text, old)
+    if not (places := source.places(old, every=every)):
         raise ToolError(_absent(text, old, new))
-    if not every:
-        places = _overlapping(pattern, text, places[0][0])
-        if len(places) > 1:
-            raise ToolError(_ambiguous(text, places))
-    pieces, at = list[str](), 0
-    for start, end in places:
-        pieces += (text[at:start], new.replace("\n", _line_end(text, start)))
-        at = end
-    edited = "".join((*pieces, text[at:]))
-    line = _line_of(text, places[0][0])
+    if len(places) > 1 and not every:
+        raise ToolError(_ambiguous(text, [source.original(place) for place in places]))
+    if len(places) > MAX_PLACES or len(text) + len(places) * len(new) > MAX_CHARS:
+        raise ToolError(
+            f"More than {MAX_PLACES:,} places would be replaced, or the file would have more than {MAX_CHARS:,}"
+            " characters. Nothing was changed: give more of the text around the places, or change fewer at a time."
+        )
+    edited = "".join(_pieces(source, places, len(old), new))
+    line = _line_of(text, source.original(places[0]))
     return Edited(edited, len(places), line, _excerpt(edited, line, new.count("\n") + 1))
+
+
+class _Source:
+    r"""A text, and where a text with "\n" as its only line end is in it.
+
+    Args:
+        text: of the file.
+        old: what will be looked for; without a newline in it line ends do not matter.
+    """
+
+    def __init__(self, text: str, old: str) -> None:
+        self.text = text
+        self._plain = text
+        self._ends = array("Q")
+        if "\n" in old and "\r\n" in text:
+            pieces = text.split("\r\n")
+            self._plain = "\n".join(pieces)
+            self._ends.extend(accumulate(len(piece) + 1 for piece in pieces[:-1]))
+
+    def places(self, old: str, *, every: bool) -> list[int]:
+        """Return where a text begins, one place more than may be at most; without `every` also within another."""
+        places: list[int] = []
+        at = self._plain.find(old)
+        while at >= 0 and len(places) <= (MAX_PLACES if every else SHOWN_PLACES):
+            places.append(at)
+            at = self._plain.find(old, at + (len(old) if every else 1))
+        return places
+
+    def original(self, place: int) -> int:
+        """Return where that is in the text itself."""
+        return place + bisect_right(self._ends, place)
+
+
+def _pieces(source: _Source, places: Sequence[int], length: int, new: str) -> Iterator[str]:
+    """Return what an edited text is made of; each place gets line ends as they are around it."""
+    text, at, known, end = source.text, 0, -1, "\n"
+    for place in places:
+        start = source.original(place)
+        yield text[at:start]
+        if "\n" in new and start > known:
+            known = text.find("\n", start)
+            end = _line_end(text, known if known >= 0 else text.rfind("\n", 0, start))
+            known = known if known >= 0 else len(text)
+        yield new.replace("\n", end)
+        at = source.original(place + length)
+    yield text[at:]
 
 
 def _plain(text: str) -> str:
     return text.replace("\r\n", "\n")
 
 
-def _overlapping(pattern: re.Pattern[str], text: str, first: int) -> list[tuple[int, int]]:
-    """Find all places, those too that begin within another."""
-    places: list[tuple[int, int]] = []
-    at = first
-    while len(places) <= SHOWN_PLACES and (match := pattern.search(text, at)) is not None:
-        start = match.start()
-        if not (text[start : start + 1] == "\n" and start and text[start - 1] == "\r"):  # the half of a line end
-            places.append(match.span())
-        at = start + 1
-    return places
-
-
 def _line_end(text: str, at: int) -> str:
-    """Return how the line at a place ends, or the one before it where it is the last."""
-    end = text.find("\n", at)
-    if end < 0:
-        end = text.rfind("\n", 0, at)
-    return "\r\n" if end > 0 and text[end - 1] == "\r" else "\n"
+    """Return the line end whose newline is at a place; -1 for none."""
+    return "\r\n" if at > 0 and text[at - 1] == "\r" else "\n"
 
 
 def _line_of(text: str, at: int) -> int:
     return text.count("\n", 0, at) + 1
 
 
-def _ambiguous(text: str, places: Sequence[tuple[int, int]]) -> str:
-    lines = ", ".join(str(_line_of(text, start)) for start, _ in places[:SHOWN_PLACES])
+def _ambiguous(text: str, places: Sequence[int]) -> str:
+    lines = ", ".join(str(_line_of(text, start)) for start in places[:SHOWN_PLACES])
     many = "more than " if len(places) > SHOWN_PLACES else ""
     times = min(len(places), SHOWN_PLACES)
     return (
@@ -138,7 +175,7 @@ def _ambiguous(text: str, places: Sequence[tuple[int, int]]) -> str:
 def _absent(text: str, old: str, new: str) -> str:
     """Say that a text is not there, why that may be, and what is near."""
     said = ["The text was not found. Nothing was changed."]
-    lines, wanted = text.split("\n"), old.split("\n")
+    lines, wanted = text[:NEAR_CHARS].split("\n"), old[:NEAR_CHARS].split("\n")
     if all(_NUMBERED.match(line) for line in wanted if line.strip()) and old.strip():
         said.append("Its lines begin with numbers: leave out the line numbers and the tabs that file_read shows.")
     found = _loosely(lines, wanted)
@@ -155,7 +192,7 @@ def _absent(text: str, old: str, new: str) -> str:
     if near is not None:
         said.append("The nearest lines are:")
         return "\n".join((" ".join(said), *_numbered(lines, near, min(len(wanted) + 2, SHOWN_LINES))))
-    said.append("No line is near it: read the file, and copy the text from there.")
+    said.append("No line near it was found: read the file, and copy the text from there.")
     return " ".join(said)
 
 
@@ -165,37 +202,24 @@ def _loosely(lines: Sequence[str], wanted: Sequence[str]) -> int | None:
     if not keys:
         return None
     places = [(at, key) for at, key in enumerate(map(_loose, lines)) if key]
-    for first in range(len(places) - len(keys) + 1):
-        at, key = places[first]
-        if len(keys) == 1:
-            if keys[0] in key:
-                return at
-        elif key.endswith(keys[0]) and places[first + len(keys) - 1][1].startswith(keys[-1]):
-            inner = zip(keys[1:-1], places[first + 1 : first + len(keys) - 1], strict=True)
-            if all(wanted_key == place[1] for wanted_key, place in inner):
-                return at
-    return None
+    text = "\n".join(key for _, key in places)
+    found = text.find("\n".join(keys))
+    return None if found < 0 else places[text.count("\n", 0, found)][0]
 
 
 def _loose(line: str) -> str:
-    plain = line if line.isascii() else unicodedata.normalize("NFKC", line).translate(_LOOKALIKES)
-    return "".join(plain.split())
+    if not line.isascii():
+        line = line.translate(_LOOKALIKES)
+        pieces = (line[at : at + NORMALIZED_CHARS] for at in range(0, len(line), NORMALIZED_CHARS))
+        line = "".join(unicodedata.normalize("NFKC", piece) for piece in pieces)
+    return "".join(line.split())
 
 
 def _nearest(lines: Sequence[str], wanted: Sequence[str]) -> int | None:
     """Find the line that is nearest to the longest one of what was wanted, and from there where that begins."""
     longest = max(range(len(wanted)), key=lambda at: len(wanted[at].strip()))
-    line = wanted[longest].strip()[:COMPARED_CHARS]
-    if not line:
-        return None
-    matcher = difflib.SequenceMatcher(autojunk=False)
-    matcher.set_seq2(line)
-    best, best_at = CLOSE, None
-    for at, candidate in enumerate(lines[:COMPARED_LINES]):
-        matcher.set_seq1(candidate.strip()[:COMPARED_CHARS])
-        if matcher.real_quick_ratio() > best and matcher.quick_ratio() > best and (ratio := matcher.ratio()) > best:
-            best, best_at = ratio, at
-    return None if best_at is None else max(0, best_at - longest)
+    near = nearest(wanted[longest].strip(), (line.strip() for line in lines))
+    return max(0, near[0] - longest) if near else None
 
 
 def _numbered(lines: Sequence[str], first: int, count: int) -> list[str]:

@@ -1,14 +1,14 @@
 """What the model knows of the files of an env: the hash of what it last read or wrote there. `Context.seen` holds it.
 
 `file_edit` and `file_write` refuse to replace what the model does not know. A file that is no text, or too large to be
-read to its end for its hash, is known by its size and time instead. `survey` reads a text once, in flat memory, for all
+read to its end for its hash, is known by its size and time instead. A file is known by where it really is, so that a
+link to it is no other file; a hard link is. `survey` reads a text once, in flat memory, for all
 that has to be known of it before it is shown or replaced.
 """
 
 from __future__ import annotations
 
 import hashlib
-import posixpath
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -16,6 +16,7 @@ from anyio import to_thread
 
 from runenv.tools.encodings import Detector, Encoding
 from runenv.tools.opened import HEAD_BYTES
+from runenv.tools.paths import real_path
 
 if TYPE_CHECKING:
     from runenv.env import RunEnv
@@ -29,9 +30,9 @@ __all__ = (
     "digest",
     "forget",
     "knows",
+    "place_of",
     "remember",
     "remember_state",
-    "seen_key",
     "survey",
 )
 
@@ -90,9 +91,17 @@ def at_first_sight(head: bytes, size: int) -> Survey:
     return Survey(None, size, head, detector.encoding())
 
 
-def seen_key(context: Context, path: str) -> str:
-    """Return the absolute path under which a file is remembered."""
-    return posixpath.normpath(posixpath.join(context.env.workdir, path))
+async def place_of(context: Context, path: str) -> str:
+    """Return the place of a file, under which it is remembered: the same for every name that leads to it.
+
+    Args:
+        context: of the toolset.
+        path: as `Context.path` returned it.
+
+    Raises:
+        ToolError: the path leads through too many links or folders.
+    """
+    return await real_path(context.env, path)
 
 
 async def digest(data: bytes) -> str:
@@ -102,34 +111,34 @@ async def digest(data: bytes) -> str:
     return await to_thread.run_sync(lambda: hashlib.sha256(data).hexdigest())
 
 
-def remember(context: Context, path: str, sha256: str) -> None:
+def remember(context: Context, place: str, sha256: str) -> None:
     """Note that the model knows what is in a file, by the hash of it."""
-    context.seen[seen_key(context, path)] = sha256
+    context.seen[place] = sha256
 
 
-def remember_state(context: Context, path: str, info: FileInfo) -> None:
+def remember_state(context: Context, place: str, info: FileInfo) -> None:
     """Note that the model has looked at a file of which there is no hash."""
-    context.seen[seen_key(context, path)] = _state(info)
+    context.seen[place] = _state(info)
 
 
-def forget(context: Context, path: str) -> None:
+def forget(context: Context, place: str) -> None:
     """Note that the model does not know what is in a file."""
-    context.seen.pop(seen_key(context, path), None)
+    context.seen.pop(place, None)
 
 
-def knows(context: Context, path: str, info: FileInfo, sha256: str | None) -> bool | None:
+def knows(context: Context, place: str, info: FileInfo, sha256: str | None) -> bool | None:
     """Say whether a file is what the model knows of it.
 
     Args:
         context: of the toolset.
-        path: of the file.
+        place: of the file.
         info: what it is now.
         sha256: of its content now; None for a file of which there is no hash.
 
     Returns:
         None when the model knows nothing of it.
     """
-    known = context.seen.get(seen_key(context, path))
+    known = context.seen.get(place)
     return None if known is None else known in {_state(info), sha256}
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import codecs
+import posixpath
 import stat
 from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
@@ -28,7 +29,7 @@ from runenv.tools.encodings import Encoding, detect, is_legacy_text, line_ends
 from runenv.tools.opened import count, short
 from runenv.tools.replacing import replace_text
 from runenv.tools.schema import Arguments, EnvPath
-from runenv.tools.seen import WHOLE_BYTES, Survey, at_first_sight, digest, knows, remember, seen_key, survey
+from runenv.tools.seen import WHOLE_BYTES, Survey, at_first_sight, digest, knows, place_of, remember, survey
 from runenv.tools.tool import make_tool
 
 if TYPE_CHECKING:
@@ -38,8 +39,8 @@ if TYPE_CHECKING:
 
 __all__ = ("FileEdit", "FileWrite", "make_file_edit", "make_file_write")
 
-THREAD_CHARS: Final = 256 * 1024
-"""Text from which on an edit is worked out in a thread."""
+THREAD_CHARS: Final = 16 * 1024
+"""Characters of a text and of what is looked for in it, from which on an edit is worked out in a thread."""
 _UNKNOWN: Final = "application/octet-stream"
 _LATIN: Final = Encoding("latin-1", label="Latin-1", errors="strict")
 
@@ -106,16 +107,17 @@ class _Writer:
         if (handle := whole(asked.content)) is not None:
             how = context.hint("artifact_load", "To put what it stands for into a file use artifact_load.")
             raise ToolError(f"The content is nothing but a handle, {handle}.{how}")
-        path = await context.path(asked.path)
+        path = await self._path(asked.path)
         data = _encoded(asked.content, Encoding(errors="strict"), "content")
-        async with _lock(context, path):
-            before = await self._replaced(path)
+        place = await place_of(context, path)
+        async with _lock(context, place):
+            before = await self._replaced(path, place)
             await context.env.write(path, data)
-            remember(context, path, await digest(data))
+            remember(context, place, await digest(data))
         said = f"{'Wrote' if before is None else 'Replaced'} {short(path)}: {_counted(data, asked.content)}."
         return f"{said}{_changes(before, asked.content)}"
 
-    async def _replaced(self, path: str) -> Survey | None:
+    async def _replaced(self, path: str, place: str) -> Survey | None:
         """Return what there is to know of a file that is to be replaced; None when it is new.
 
         Raises:
@@ -128,7 +130,7 @@ class _Writer:
             before = at_first_sight(b"", info.size) if is_long else await survey(context.env, path)
         except FileNotFoundError:
             return None
-        known = knows(context, path, info, before.sha256)
+        known = knows(context, place, info, before.sha256)
         read = context.hint("file_read", "Read it with file_read first, then write it again.")
         if known is None and before.size:
             raise ToolError(f"{short(path)} exists already and was not read. Nothing was written.{read}")
@@ -138,10 +140,11 @@ class _Writer:
 
     async def edit(self, asked: FileEdit) -> str:
         context = self._context
-        path = await context.path(asked.path)
+        path = await self._path(asked.path)
         for name, text in (("old", asked.old), ("new", asked.new)):
             _encoded(text, Encoding(errors="strict"), name)
-        async with _lock(context, path):
+        place = await place_of(context, path)
+        async with _lock(context, place):
             info = await self._stat(path)
             data = await context.env.read(path, length=WHOLE_BYTES + 1) if info.size <= WHOLE_BYTES else None
             if data is None or len(data) > WHOLE_BYTES:
@@ -149,7 +152,7 @@ class _Writer:
                     f"{short(path)} has {info.size:,} bytes, more than the {WHOLE_BYTES:,} that can be edited here."
                     + context.hint("exec", "Change it with exec, for example with sed or a short program.")
                 )
-            if knows(context, path, info, await digest(data)) is False:
+            if knows(context, place, info, await digest(data)) is False:
                 raise ToolError(
                     f"{short(path)} has changed since it was last read or written. Nothing was changed."
                     + context.hint("file_read", "Read it again with file_read, then edit what is there now.")
@@ -163,9 +166,24 @@ class _Writer:
             edited = await _replace(text, asked)
             new = _encoded(edited.text, encoding, "new", path)
             await context.env.write(path, new)
-            remember(context, path, await digest(new))
+            remember(context, place, await digest(new))
         many = f"{edited.places:,} places, the first" if edited.places > 1 else "the text"
         return f"Replaced {many} in line {edited.line:,} of {short(path)}. It reads now:\n{edited.excerpt}"
+
+    async def _path(self, path: str) -> str:
+        """Return the path of a file as it is passed to the env.
+
+        Raises:
+            ToolError: it is not allowed, or is that of a folder.
+        """
+        allowed = await self._context.path(path)
+        if path.endswith("/"):
+            inner = posixpath.join(path, "name.txt")
+            raise ToolError(
+                f"The path {short(path)} ends with a slash, as that of a folder. Nothing was written: give the path of"
+                f" a file, such as {short(inner)}."
+            )
+        return allowed
 
     async def _stat(self, path: str) -> FileInfo:
         info = await self._context.env.stat(path)
@@ -175,9 +193,9 @@ class _Writer:
         return info
 
 
-def _lock(context: Context, path: str) -> asyncio.Lock:
+def _lock(context: Context, place: str) -> asyncio.Lock:
     """Return the lock of a file; it lives as long as somebody has it."""
-    return _locks.setdefault((id(context.env), seen_key(context, path)), asyncio.Lock())
+    return _locks.setdefault((id(context.env), place), asyncio.Lock())
 
 
 def _text(path: str, data: bytes, context: Context) -> tuple[Encoding, str]:
@@ -198,7 +216,7 @@ async def _replace(text: str, asked: FileEdit) -> Edited:
     def work() -> Edited:
         return replace_text(text, asked.old, asked.new, every=asked.replace_all)
 
-    return work() if len(text) <= THREAD_CHARS else await to_thread.run_sync(work)
+    return work() if len(text) + len(asked.old) + len(asked.new) <= THREAD_CHARS else await to_thread.run_sync(work)
 
 
 def _encoded(text: str, encoding: Encoding, name: str, path: str = "") -> bytes:

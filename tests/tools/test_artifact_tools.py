@@ -128,6 +128,9 @@ async def test_an_artifact_gets_a_place_of_its_own(env: RunEnv, store: ArtifactS
     await env.mkdir("sub")
     assert "'sub/a.txt'" in (await tools.load.call({"reference": handle, "path": "sub"})).text
     assert "'new/a.txt'" in (await tools.load.call({"reference": handle, "path": "new/"})).text
+    refused = await tools.load.call({"reference": handle, "path": "new/a.txt/"})
+    assert refused.is_error
+    assert "ends with a slash" in refused.text
     assert await env.read("sub/a.txt") == await env.read("new/a.txt") == b"new"
 
 

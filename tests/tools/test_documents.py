@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import bz2
+import contextlib
+import errno
 import gzip
 import io
 import json
 import lzma
+import re
 import tarfile
+import threading
 import zipfile
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
+import anyio.to_thread
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
 from runenv.errors import ToolError
-from runenv.tools import archives, notebooks
+from runenv.testing.scripted import ScriptedEnv
+from runenv.tools import archive_streams, archive_tar, archives, notebooks
 from runenv.tools.image_decoding import prepare_formats
 from runenv.tools.image_wire import Facts, Outcome, Task, WireError
 from runenv.tools.images import aclose
@@ -27,7 +34,7 @@ from runenv.tools.pdf import MAX_PAGES, parse_pages
 from runenv.tools.pdf_decoding import look_page
 from runenv.tools.seen import WHOLE_BYTES
 from runenv.types import ImagePart, TextPart
-from tests.tools.files import body, scripted
+from tests.tools.files import Files, body, scripted
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -313,6 +320,53 @@ def a_zip(members: Sequence[tuple[str, bytes]]) -> bytes:
 MEMBERS: Final = (("one.txt", b"hello"), ("folder/two.txt", b"x" * 1000))
 
 
+TAR_NAMES: Final = st.text(st.sampled_from("ab/\u00e9.\u4e2d"), min_size=1, max_size=160).filter(
+    lambda name: len(name) < archives.NAME_CHARS // 2 and name.strip("/") != "" and not name.endswith("/")
+)
+TAR_TYPES: Final = (
+    tarfile.REGTYPE,
+    tarfile.REGTYPE,
+    tarfile.DIRTYPE,
+    tarfile.SYMTYPE,
+    tarfile.LNKTYPE,
+    tarfile.FIFOTYPE,
+)
+
+
+def a_member(name: str, kind: bytes, size: int) -> tarfile.TarInfo:
+    """A member with data where it may have some, and a link where it is one."""
+    member = tarfile.TarInfo(name)
+    member.type = kind
+    member.size = size if kind == tarfile.REGTYPE else 0
+    member.linkname = f"to/{name[:80]}" if kind in {tarfile.SYMTYPE, tarfile.LNKTYPE} else ""
+    member.mtime = size * 1_000.5
+    return member
+
+
+def shown_member(member: tarfile.TarInfo) -> str:
+    """What a line of the answer says of it, as the standard library reads it."""
+    kinds = {
+        tarfile.DIRTYPE: "/",
+        tarfile.SYMTYPE: " (link)",
+        tarfile.LNKTYPE: " (hard link)",
+        tarfile.FIFOTYPE: " (FIFO)",
+    }
+    return f"{member.name}{kinds.get(member.type, '')}{f' -> {member.linkname}' if member.linkname else ''}"
+
+
+def listed(answer: ToolResult) -> list[tuple[int, str]]:
+    """The sizes and names in an answer."""
+    found = re.findall(r"^ *([\d,]+)  \d+-\d\d-\d\d \d\d:\d\d  (.*)$", answer.text, re.MULTILINE)
+    return [(int(size.replace(",", "")), name) for size, name in found]
+
+
+def a_header(kind: bytes, body: bytes) -> bytes:
+    """What a tar says of its next member, whatever that is."""
+    member = tarfile.TarInfo("header")
+    member.type, member.size = kind, len(body)
+    return member.tobuf(tarfile.USTAR_FORMAT) + body + bytes(-len(body) % 512)
+
+
 class TestArchives:
     """T4: what is in them; nothing is unpacked."""
 
@@ -362,6 +416,133 @@ class TestArchives:
                 answer = await files.read("x")
         assert "at least" in answer.text
         assert "not unpacked here" in answer.text
+
+    @pytest.mark.parametrize("format", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+    @settings(deadline=None, max_examples=40)
+    @given(
+        members=st.lists(st.builds(a_member, TAR_NAMES, st.sampled_from(TAR_TYPES), st.integers(0, 3_000)), max_size=5)
+    )
+    async def test_what_python_writes_into_a_tar_is_listed(self, format: int, members: list[tarfile.TarInfo]) -> None:
+        """Names beyond the header, links, folders and times, in each of the formats."""
+        out = io.BytesIO()
+        with tarfile.open(fileobj=out, mode="w", format=format) as archive:
+            for member in members:
+                with contextlib.suppress(ValueError):  # ustar has no room for it
+                    archive.addfile(member, io.BytesIO(bytes(member.size)))
+        out.seek(0)
+        with tarfile.open(fileobj=out) as archive:
+            wanted = [(member.size, shown_member(member)) for member in archive]
+        async with scripted({"x.tar": out.getvalue(), "x.gz": gzip.compress(out.getvalue())}) as files:
+            plain, packed = await files.read("x.tar"), await files.read("x.gz")
+        for answer in (plain, packed) if wanted else ():
+            assert listed(answer) == wanted
+            assert "damaged" not in answer.text
+
+    @settings(deadline=None, max_examples=30)
+    @given(st.dictionaries(TAR_NAMES, st.integers(0, 300), max_size=5), st.binary(max_size=40), st.booleans())
+    async def test_what_python_writes_into_a_zip_is_listed(
+        self,
+        members: dict[str, int],
+        comment: bytes,
+        large: bool,  # noqa: FBT001
+    ) -> None:
+        """With a comment at its end, something before it, and sizes of 64 bits."""
+        out = io.BytesIO()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(zipfile, "ZIP64_LIMIT", 10 if large else 1 << 31)
+            with zipfile.ZipFile(out, "w") as archive:
+                archive.comment = comment
+                for name, size in members.items():
+                    info = zipfile.ZipInfo(name, (2026, 1, 2, 3, 4, 5))
+                    archive.writestr(info, bytes(size))
+        data = b"PK\3\4" + out.getvalue() if members else out.getvalue()
+        async with scripted({"x.zip": data}) as files:
+            answer = await files.read("x.zip")
+        assert listed(answer) == [(size, name) for name, size in members.items()]
+        assert "damaged" not in answer.text
+
+    @pytest.mark.timeout(120)
+    @pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE])
+    async def test_a_header_full_of_digits_is_read_once(self, kind: bytes) -> None:
+        """A pattern that is looked for at every place of it would hold up everybody for minutes."""
+        body = b"1" * 60_000
+        data = a_header(kind, body) * 50 + a_tar(MEMBERS)
+        async with scripted({"x.tar": data, "x.gz": gzip.compress(data)}) as files:
+            answers = await files.read("x.tar"), await files.read("x.gz")
+        for answer in answers:
+            assert [name for _, name in listed(answer)] == ["one.txt", "folder/two.txt"]
+
+    @pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME])
+    async def test_a_header_that_is_too_long_is_not_read(self, kind: bytes) -> None:
+        """What came before is listed."""
+        data = a_tar(MEMBERS)[:2560] + a_header(kind, b"1" * 3_000_000)
+        async with scripted({"x.tar": data}) as files:
+            answer = await files.read("x.tar")
+            read = sum(cast("int", call.arguments["length"]) for call in files.calls if call.verb == "read")
+        assert "at least 2 members" in answer.text
+        assert "A header of 3,000,000 bytes follows" in answer.text
+        assert read < 200_000
+
+    async def test_the_records_of_all_headers_are_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """They cost more than their bytes."""
+        monkeypatch.setattr(archive_tar, "MAX_RECORDS", 25)
+        data = b"".join(a_header(tarfile.XHDTYPE, b"5 a=\n" * 10) + a_tar(MEMBERS)[:1024] for _ in range(3))
+        async with scripted({"x.tar": data}) as files:
+            answer = await files.read("x.tar")
+        assert "at least 2 members" in answer.text
+        assert "More headers are not looked at here" in answer.text
+
+    @pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
+    async def test_streams_one_behind_the_other_are_one_tar(self, pack: Callable[[bytes], bytes]) -> None:
+        """As parallel compressors write them; too many of them are given up."""
+        data = a_tar(MEMBERS)
+        pieces = b"".join(pack(data[at : at + 700]) for at in range(0, len(data), 700))
+        async with scripted({"x": pieces, "many": pack(data[:2560]) + pack(b"") * 2_000}) as files:
+            answer, many = await files.read("x"), await files.read("many")
+        assert "tar with 2 members" in answer.text
+        assert "at least 2 members" in many.text
+        assert "not unpacked here" in many.text
+
+    async def test_a_cancel_ends_the_unpacking(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The piece that a thread is at is the last one."""
+        threads: list[int] = []
+        reached, go_on = threading.Event(), threading.Event()
+        step = archive_streams._step
+
+        def held(decompressor: bz2.BZ2Decompressor, data: bytes) -> tuple[bytes, bytes]:
+            threads.append(threading.get_ident())
+            if len(threads) == 10:
+                reached.set()
+                assert go_on.wait(20)
+            return step(decompressor, data)
+
+        monkeypatch.setattr(archive_streams, "_step", held)
+        header = tarfile.TarInfo("zeros")
+        header.size = 20_000_000
+        async with scripted({"x": bz2.compress(header.tobuf() + bytes(header.size))}) as files:
+            read = asyncio.create_task(files.read("x"))
+            assert await anyio.to_thread.run_sync(reached.wait, 20)
+            read.cancel()
+            go_on.set()
+            with pytest.raises(asyncio.CancelledError):
+                await read
+        assert len(threads) == 10
+        assert threading.get_ident() not in threads
+
+    async def test_an_archive_that_goes_away_is_not_called_damaged(self) -> None:
+        """What the env says is told as it is."""
+        big = bytes(WHOLE_BYTES)
+
+        class Vanishing(ScriptedEnv):
+            async def read(self, path: str, **options: Any) -> bytes:  # noqa: ANN401
+                if options.get("offset"):
+                    raise FileNotFoundError(errno.ENOENT, "No such file", path)
+                return await super().read(path, **options)
+
+        async with Vanishing(files={"x.tar": a_tar((("big", big), *MEMBERS))}) as env:
+            answer = await Files(env).read("x.tar")
+        assert answer.is_error
+        assert "damaged" not in answer.text
 
     async def test_what_is_only_compressed_is_described(self) -> None:
         """With what reads it."""

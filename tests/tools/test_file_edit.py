@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -13,11 +15,13 @@ from hypothesis import strategies as st
 from runenv.config import LocalConfig
 from runenv.envs import open_env
 from runenv.errors import ToolError
+from runenv.tools import replacing
 from runenv.tools.replacing import replace_text
-from runenv.tools.seen import WHOLE_BYTES
+from runenv.tools.seen import WHOLE_BYTES, place_of
 from tests.tools.files import Files, scripted
 
 if TYPE_CHECKING:
+    from runenv.env import RunEnv
     from runenv.types import ToolResult
 
 pytestmark = pytest.mark.anyio
@@ -55,6 +59,84 @@ def test_a_replacement_is_that_of_a_plain_text(text: str, old: str, new: str, ev
         return
     assert result.text == text.replace(old, new)
     assert result.places == (text.count(old) if every else 1)
+
+
+@given(
+    st.text(st.sampled_from("ab\r\n"), max_size=14),
+    st.text(st.sampled_from("ab\n"), min_size=1, max_size=4),
+    st.text(st.sampled_from("xy\n"), max_size=3).map("x".__add__),
+)
+def test_a_newline_fits_every_line_end(text: str, old: str, new: str) -> None:
+    """T5: the places are those of a pattern, and each gets the line end that is next to it."""
+
+    def replaced(match: re.Match[str]) -> str:
+        ends = re.findall(r"\r?\n", text[match.start() :])[:1] or re.findall(r"\r?\n", text[: match.start()])[-1:]
+        return new.replace("\n", ends[0] if ends else "\n")
+
+    pattern = r"\r?\n".join(map(re.escape, old.split("\n")))
+    wanted, places = re.subn(pattern, replaced, text)
+    if places:
+        result = replace_text(text, old, new, every=True)
+        assert (result.text, result.places) == (wanted, places)
+    else:
+        with pytest.raises(ToolError, match="not found"):
+            replace_text(text, old, new, every=True)
+
+
+LINES: Final = 1_000_000
+COMBINING: Final = "\u0300\u0316" * 100_000
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(
+    ("text", "old", "new", "says"),
+    [
+        ("a\n" * LINES, "a\n" * 100_000 + "b", "x", "not found"),
+        ("a\n" * LINES + "b", "a\n" * 100_000 + "b", "x", "1 places"),
+        ("a\r\n" * LINES + "b", "a\n" * 100_000 + "b", "x", "1 places"),
+        ("hello\n", "x\n" * 300_000, "x", "not found"),
+        ("a b\n" * LINES, "a  b\n" * 50_000 + "c\n" + "a  b\n" * 50_000, "x", "not found"),
+        ("a" * LINES, "a", "b\n", "1000000 places"),
+        ("a" * LINES + "\r\n", "a", "b\n", "1000000 places"),
+        (f"a{COMBINING}", f"b{COMBINING}", "x", "not found"),
+        ("ab" * 150 + "\n" + ("ba" * 150 + "\n") * 30_000, "abba" * 75, "x", "nearest"),
+    ],
+    ids=["absent", "late", "late with CRLF", "longer", "loose", "one line", "one line with CRLF", "marks", "near"],
+)
+def test_the_work_grows_with_the_texts_not_faster(text: str, old: str, new: str, says: str) -> None:
+    """T5: minutes, if each place of the one were compared with all of the other."""
+    try:
+        said = f"{replace_text(text, old, new, every=True).places} places"
+    except ToolError as error:
+        said = str(error)
+    assert says in said
+
+
+async def test_the_loop_turns_while_an_edit_is_worked_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """T5: what is near a text that is not there is looked for in a thread."""
+    turned = threading.Event()
+    monkeypatch.setattr(replacing, "nearest", lambda *_: [0] if turned.wait(20) else [])
+    async with anyio.create_task_group() as tasks, scripted({"x": "a line\n" * 4_000}) as files:
+
+        async def edit() -> None:
+            answer = await files.edit("x", "another", "x")
+            assert "The nearest lines are:" in answer.text
+
+        tasks.start_soon(edit)
+        await anyio.wait_all_tasks_blocked()
+        turned.set()
+
+
+@pytest.mark.parametrize(("bound", "new"), [("MAX_PLACES", "b"), ("MAX_CHARS", "b" * 50)])
+async def test_an_edit_of_too_many_places_is_refused(bound: str, new: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """T5: a short text in many places may become a long one."""
+    monkeypatch.setattr(replacing, bound, 90)
+    answer, now = await edited(b"a" * 95, "a", new, replace_all=True)
+    assert answer.is_error
+    assert "Nothing was changed" in answer.text
+    assert now == b"a" * 95
+    answer, now = await edited(b"a\n" * 2 + b"c", "a", "bb", replace_all=True)
+    assert now == b"bb\nbb\nc"
 
 
 async def test_mixed_line_ends_are_kept_each() -> None:
@@ -107,7 +189,7 @@ async def test_an_absent_text_brings_the_nearest_lines() -> None:
         ("def area(w):\n  return w", "white space"),
         ("print(\u201chi\u201d)", "quotes"),
         ("1\tdef area(w):", "line numbers"),
-        ("nothing of the kind at all 0123456789", "No line is near"),
+        ("nothing of the kind at all 0123456789", "No line near it"),
     ],
 )
 async def test_the_reason_why_a_text_is_absent_is_told(old: str, wanted: str) -> None:
@@ -171,6 +253,60 @@ async def test_edits_of_one_file_at_the_same_time_are_all_made() -> None:
             for number in range(20):
                 tasks.start_soon(files.edit, "x", f"line {number};", f"done {number};")
         assert await files.env.read("x") == "".join(f"done {number};\n" for number in range(20)).encode()
+
+
+NAMES: Final = ("dd/k.txt", "dl/k.txt", "dd/kl.txt", "dd/../dl/./k.txt", "{workdir}/dl/kl.txt", "chain/k.txt")
+
+
+async def linked(env: RunEnv) -> list[str]:
+    """Make links to a folder and to a file in it, and return names of that file."""
+    await env.exec(f"mkdir dd; ln -s dd dl; ln -s k.txt dd/kl.txt; ln -s {env.workdir}/dl chain")
+    return [name.format(workdir=env.workdir) for name in NAMES]
+
+
+async def test_edits_under_two_names_at_the_same_time_are_all_made(env: RunEnv) -> None:
+    """T5: links lead to one file, and calls for it wait for one another."""
+    names, files = await linked(env), Files(env)
+    await env.write("dd/k.txt", "".join(f"line {number};\n" for number in range(18)).encode())
+    async with anyio.create_task_group() as tasks:
+        for number in range(18):
+            tasks.start_soon(files.edit, names[number % len(names)], f"line {number};", f"done {number};")
+    assert await env.read("dd/k.txt") == "".join(f"done {number};\n" for number in range(18)).encode()
+
+
+@pytest.mark.parametrize("known", range(len(NAMES)))
+async def test_a_file_read_under_another_name_is_known(env: RunEnv, known: int) -> None:
+    """T5: what has changed since is refused under every name, and reading it again under one is enough for all."""
+    names, files = await linked(env), Files(env)
+    await env.write("dd/k.txt", b"one\n")
+    await files.read(names[known])
+    await env.write("dd/k.txt", b"changed by another\none\n")
+    for name in names:
+        refused = await files.edit(name, "one", "two")
+        assert "has changed since" in refused.text
+        assert "has changed since" in (await files.write(name, "new\n")).text
+    await files.read(names[known])
+    for at, name in enumerate(names):
+        assert not (await files.write(name, f"{at}\n")).is_error
+
+
+async def test_the_place_of_a_file_costs_a_question_for_each_folder_below_the_workdir() -> None:
+    """It is asked for on every call."""
+    async with scripted({"a/b/c.txt": "text"}) as files:
+        assert await place_of(files.context, "a/b/../b/c.txt") == f"{files.env.workdir}/a/b/c.txt"
+        assert [call.verb for call in files.calls] == ["stat"] * 4
+
+
+@pytest.mark.parametrize("name", ["x/", "new/", "new//"])
+async def test_a_trailing_slash_is_no_name_of_a_file(name: str) -> None:
+    """A model means a folder by it, and no file is written instead."""
+    async with scripted({"x": "one\n"}) as files:
+        for answer in (await files.write(name, "two"), await files.edit(name, "one", "two")):
+            assert answer.is_error
+            assert "ends with a slash" in answer.text
+            assert "name.txt" in answer.text
+        assert [entry.path for entry in await files.env.list()] == ["x"]
+        assert await files.env.read("x") == b"one\n"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import threading
 import tracemalloc
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
@@ -15,8 +17,9 @@ from runenv.config import DockerConfig, LocalConfig
 from runenv.envs import open_env
 from runenv.testing.fixtures import need_engine
 from runenv.testing.scripted import ScriptedEnv
-from runenv.tools import text
+from runenv.tools import failures, text
 from runenv.tools.encodings import detect
+from runenv.tools.nearest import nearest
 from runenv.tools.seen import WHOLE_BYTES
 from runenv.types import ImagePart, TextPart
 from tests.tools.files import Files, body, follows, rest_of_line, scripted
@@ -360,6 +363,49 @@ async def test_the_time_for_a_scan_is_bounded(monkeypatch: pytest.MonkeyPatch) -
     assert calls > 10
     assert body(answer)[lines - 1] == "1234567"
     assert len(body(known)) == 10
+
+
+async def test_what_is_known_of_one_line_is_said_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """T2: of a file of which only the first line was reached."""
+    monkeypatch.setattr(text, "SCAN_SECONDS", -1.0)
+    async with scripted({"x": b"b" * (WHOLE_BYTES + 1_000_000)}) as files:
+        answer = await files.read("x", offset=3)
+    assert answer.is_error
+    assert "1 line is known so far" in answer.text
+
+
+@pytest.mark.timeout(120)
+async def test_the_loop_turns_while_similar_names_are_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """T2: among names that differ only in the order of two letters, each of which takes long to compare."""
+    letters, names = list("ab" * 90), set[str]()
+    while len(names) < 1_000:
+        random.Random(len(names)).shuffle(letters)
+        names.add("".join(letters))
+    turned = threading.Event()
+    monkeypatch.setattr(failures, "nearest", lambda *given: nearest(*given) if turned.wait(20) else [])
+    held = {f"many/{name}": "" for name in names}
+    async with anyio.create_task_group() as tasks, scripted(held) as files:
+
+        async def read() -> None:
+            answer = await files.read("many/" + "abba" * 45)
+            assert answer.is_error
+            assert "Similar names: 'many/" in answer.text
+
+        tasks.start_soon(read)
+        await anyio.wait_all_tasks_blocked()
+        turned.set()
+
+
+@pytest.mark.parametrize("path", ["d/" * 2_500 + "x", "x" * 300, "\u00e9" * 2_000_000], ids=["path", "name", "text"])
+async def test_a_path_that_is_too_long_is_said_to_be(env: RunEnv, path: str) -> None:
+    """T1: by every tool, shortly, with what a path may be."""
+    files = Files(env)
+    read, listed = await files.read(path), await files.list(path)
+    for answer in (read, listed, await files.write(path, ""), await files.edit(path, "a", "b")):
+        assert answer.is_error
+        assert "The argument path is too long" in answer.text
+        assert "4,095 bytes" in answer.text
+        assert len(answer.text) < 600
 
 
 async def test_an_endless_line_is_broken_off(monkeypatch: pytest.MonkeyPatch) -> None:
