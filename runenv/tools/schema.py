@@ -81,7 +81,7 @@ def _encodable(value: str, what: str) -> str:
     except UnicodeEncodeError:
         raise ValueError(f"{what} cannot have half of a character in it") from None
     if size > MAX_PATH_BYTES:
-        raise ValueError(f"{what} has at most {MAX_PATH_BYTES:,} bytes, and this one {size:,}")
+        raise ValueError(f"it is too long, {what} has at most {MAX_PATH_BYTES:,} bytes and this one {size:,}")
     return value
 
 

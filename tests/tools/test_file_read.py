@@ -403,7 +403,8 @@ async def test_a_path_that_is_too_long_is_said_to_be(env: RunEnv, path: str) -> 
     read, listed = await files.read(path), await files.list(path)
     for answer in (read, listed, await files.write(path, ""), await files.edit(path, "a", "b")):
         assert answer.is_error
-        assert "The argument path is too long" in answer.text
+        assert "path" in answer.text
+        assert "too long" in answer.text
         assert "4,095 bytes" in answer.text
         assert len(answer.text) < 600
 
