@@ -195,7 +195,7 @@ def _judge(described: Mapping[str, object], opened: float, result: ExecResult | 
 def _carrier(described: Mapping[str, object]) -> Check:
     """Say how bytes go between this host and an env's guest; both ways work."""
     if reason := described.get("carrier_reason"):
-        return Check("carrier", "ok", f"attach, so all bytes pass through the engine: {reason}")
+        return Check("carrier", "note", f"attach, so all bytes pass through the engine: {reason}")
     return Check("carrier", "ok", f"{described['carrier']}, past the engine")
 
 

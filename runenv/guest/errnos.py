@@ -16,7 +16,7 @@ from runenv.guest.frames import FrameError, Tag, Verb
 if TYPE_CHECKING:
     from runenv.guest.frames import Fields
 
-__all__ = ("failure", "plain")
+__all__ = ("failure", "plain", "system_error")
 
 _NAMES: Final = {
     1: "EPERM", 2: "ENOENT", 3: "ESRCH", 4: "EINTR", 5: "EIO", 6: "ENXIO", 7: "E2BIG", 8: "ENOEXEC", 9: "EBADF",
@@ -50,16 +50,25 @@ def failure(verb: Verb, fields: Fields) -> OSError | LimitError:
     Raises:
         FrameError: it has no valid error number.
     """
+    error = system_error(fields)
+    if _LIMITS.get(verb) == fields[Tag.ERRNO]:
+        return LimitError(f"{error.filename!r}: {error.strerror}" if error.filename else error.strerror)
+    return error
+
+
+def system_error(fields: Fields) -> OSError:
+    """Return what the system of the guest answered it, with the error number of this one.
+
+    Raises:
+        FrameError: there is no valid error number.
+    """
     number = fields.get(Tag.ERRNO)
     if not isinstance(number, int) or not 0 < number < 4096:  # noqa: PLR2004 - the kernel's own bound, MAX_ERRNO
-        raise FrameError("an ERROR without an error number")
+        raise FrameError("an error without its number")
     name = _NAMES.get(number)
     host_number = getattr(errno, name, errno.EIO) if name else errno.EIO
     message = _text(fields, Tag.MESSAGE) or (os.strerror(host_number) if name else f"Linux error {number}")
-    path, target = _path(fields, Tag.PATH), _path(fields, Tag.TARGET)
-    if _LIMITS.get(verb) == number:
-        return LimitError(f"{path!r}: {message}" if path else message)
-    return OSError(host_number, message, path, None, target)
+    return OSError(host_number, message, _path(fields, Tag.PATH), None, _path(fields, Tag.TARGET))
 
 
 def _text(fields: Fields, tag: Tag) -> str:

@@ -10,7 +10,7 @@ A frame is a header of 12 bytes, little-endian, and a payload:
     u8  channel          CALL: the `Verb`; DATA: the `Channel`; else 0
     u16 zero
 
-Payloads of HELLO, CALL, RESULT, ERROR and BYE are fields: `u8 tag`, `u32 length`, value. A number is 8 bytes,
+Payloads of HELLO, CALL, RESULT, ERROR, BYE and CONNECT are fields: `u8 tag`, `u32 length`, value. A number is 8 bytes,
 signed, little-endian. A tag may repeat where the table says list. DATA is raw bytes (1 to MAX_DATA), CREDIT one u32.
 
 HELLO: VERSION, WORKDIR, ENV*, FLAGS (CONFINE), SPILL_DIR and SPILL_QUOTA (the guest makes that folder), HOME (used
@@ -28,6 +28,11 @@ ERROR with ECANCELED. There is always exactly one RESULT or ERROR for a CALL.
 Flow control counts DATA payload bytes for each call and direction. Each side may send HOST_WINDOW (to the host) or
 GUEST_WINDOW (to the guest) bytes at first, then as much more as CREDIT frames of that call grant. More is a breach: the
 host declares the env lost, the guest exits.
+
+CONNECT (call 0; PATH, TOKEN) asks the guest to go on over a unix socket. The host sends it at most once, while no call
+is open, and then nothing until the answer. A guest that connects sends CONNECT with the TOKEN over the socket, and all
+later frames of both sides go over that; over the first stream nothing is said any more, but its end is still the end of
+the guest. One that cannot connect answers over the first stream, with the ERRNO, and stays there.
 
 PING (call 0) is answered by PONG. BYE from the host asks the guest to exit; from the guest it says why it does.
 """
@@ -48,6 +53,7 @@ __all__ = (
     "HOST_WINDOW",
     "MAX_DATA",
     "MAX_PAYLOAD",
+    "TOKEN_BYTES",
     "VERSION",
     "Channel",
     "Fields",
@@ -64,7 +70,7 @@ __all__ = (
     "encode_header",
 )
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Of the protocol; host and guest must agree exactly, the guest is delivered by its host."""
 
 HEADER_BYTES: Final = 12
@@ -76,6 +82,8 @@ HOST_WINDOW: Final = 1 << 20
 """DATA bytes of one call that the guest may send ahead of the host's reader."""
 GUEST_WINDOW: Final = 2 << 20
 """DATA bytes of one call that the host may send ahead of the guest's reader."""
+TOKEN_BYTES: Final = 16
+"""What tells the guest's connection to a socket from anybody else's."""
 
 _HEADER: Final = struct.Struct("<IIBBH")
 _FIELD: Final = struct.Struct("<BI")
@@ -100,6 +108,7 @@ class Kind(enum.IntEnum):
     PING = 9
     PONG = 10
     BYE = 11
+    CONNECT = 12
 
 
 class Verb(enum.IntEnum):
@@ -186,6 +195,7 @@ class Tag(enum.IntEnum):
     HOME = 78
     WORKDIR = 79
     SCRATCH = 80
+    TOKEN = 81
 
 
 _LISTS: Final = frozenset({Tag.ARG, Tag.ENV, Tag.INCLUDE, Tag.EXCLUDE, Tag.REFUSED})

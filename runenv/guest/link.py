@@ -2,8 +2,9 @@
 
 A plain asyncio protocol without tasks or threads of its own: users enter and leave envs from different tasks, which
 rules out a task group, and a call costs one write and one wake-up. Whoever owns the byte stream (a socket's transport,
-or a carrier that unpacks the engine's stream) calls `connection_made`, `data_received` and so on. Above it are the
-envs; below it `call.py` and the frames.
+or a carrier that unpacks the engine's stream) calls `connection_made`, `data_received` and so on. A link may change its
+stream once: `connect` asks the guest to, and `connection_made` is called again. Above it are the envs; below it
+`call.py` and the frames.
 
 The guest is not trusted: whatever bytes come, the worst that happens is that the link ends with `EnvLostError`, and no
 more is held than the windows of the open calls, one frame and one read.
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from runenv.errors import EnvClosedError, EnvError, EnvLostError, EnvStartError, LimitError
 from runenv.guest.call import Call
-from runenv.guest.errnos import plain
+from runenv.guest.errnos import plain, system_error
 from runenv.guest.frames import (
     MAX_PAYLOAD,
     VERSION,
@@ -74,6 +75,7 @@ class Link(asyncio.Protocol):
         self._forgotten = 0
         self._guest: Fields | None = None
         self._greeting: asyncio.Future[None] | None = None
+        self._refusal: asyncio.Future[OSError] | None = None
         self._paused = False
         self._blocked: deque[asyncio.Future[None]] = deque()
         self._pinger: asyncio.TimerHandle | None = None
@@ -124,6 +126,26 @@ class Link(asyncio.Protocol):
             raise await self.ended()
         assert self._guest is not None  # noqa: S101 - no end and no answer was handled above
         return self._guest
+
+    def connect(self, path: bytes, token: bytes) -> asyncio.Future[OSError]:
+        """Ask the guest to go on over a socket. Until it has answered, nothing may be called.
+
+        Args:
+            path: of the socket, as the guest sees it.
+            token: what the guest must say first over its connection: `TOKEN_BYTES` that only it knows.
+
+        Returns:
+            Done with the reason when the guest stays on this stream, which works on; cancelled when the link ends.
+            When the guest connects it is not done, and whoever listens calls `connection_made` with that transport.
+        """
+        assert self._refusal is None  # noqa: S101 - the guest takes it once
+        assert not self._calls  # noqa: S101 - their frames would be on both streams
+        self._refusal = self.loop.create_future()
+        if self._end is None:
+            self.write(encode(0, Kind.CONNECT, encode_fields([(Tag.PATH, path), (Tag.TOKEN, token)])))
+        else:
+            self._refusal.cancel()
+        return self._refusal
 
     def call(
         self,
@@ -232,10 +254,14 @@ class Link(asyncio.Protocol):
     # -- for the byte stream
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the write side of the stream."""
+        """Take the write side of the stream, or of the one that follows it."""
         assert isinstance(transport, asyncio.WriteTransport)  # noqa: S101 - a stream that cannot be written is no link
         self._loop = asyncio.get_running_loop()
         self._transport = transport
+        self._decoder = FrameDecoder()
+        self._paused = False
+        if self._refusal is not None:
+            self._refusal.cancel()  # too late for that
         self._disconnected = self._loop.create_future()
 
     def data_received(self, data: bytes | memoryview) -> None:
@@ -291,6 +317,8 @@ class Link(asyncio.Protocol):
             self._take_bye(frame)
         elif frame.kind is Kind.PONG and self._pings and not frame.payload:
             self._pings -= 1
+        elif frame.kind is Kind.CONNECT and self._refusal is not None and not self._refusal.done():
+            self._refusal.set_result(system_error(decode_fields(frame.payload)))
         else:
             raise FrameError(f"an unexpected {frame.kind.name} frame")
 
@@ -345,6 +373,8 @@ class Link(asyncio.Protocol):
             self._pinger = None
         if self._greeting is not None and not self._greeting.done():
             self._greeting.set_result(None)
+        if self._refusal is not None:
+            self._refusal.cancel()
         for call in self._calls.values():
             call.wake()
         self._calls.clear()

@@ -170,6 +170,78 @@ class Listener:
             writer.close()
 
 
+class Proxy:
+    """A unix socket whose connections go on to the engine's, in the test's own event loop.
+
+    Args:
+        path: of the socket.
+        refuse: is shown each request's head and body, and returns the message of a refusal or None.
+    """
+
+    def __init__(self, path: Path, refuse: Callable[[bytes, bytes], str | None] = lambda _head, _body: None) -> None:
+        self.url = f"unix://{path}"
+        self.bytes = 0
+        self.refusals: list[str] = []
+        self._path = path
+        self._refuse = refuse
+        self._writers: set[asyncio.StreamWriter] = set()
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_unix_server(self._accept, self._path)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        self.cut()
+        await until(lambda: not self._writers)
+
+    def cut(self) -> None:
+        """Drop every connection."""
+        for writer in self._writers:
+            writer.transport.abort()
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        engine_reader, engine_writer = await asyncio.open_unix_connection(SOCKET)
+        self._writers.add(writer)
+        try:
+            await asyncio.gather(self._requests(reader, writer, engine_writer), self._pump(engine_reader, writer))
+        finally:
+            engine_writer.close()
+            writer.close()
+            self._writers.discard(writer)
+
+    async def _requests(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, engine: asyncio.StreamWriter
+    ) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, OSError):
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                lines = head.lower().split(b"\r\n")
+                sizes = [line.partition(b":")[2] for line in lines if line.startswith(b"content-length:")]
+                body = await reader.readexactly(int(sizes[0]) if sizes else 0)
+                if message := self._refuse(head, body):
+                    self.refusals.append(message)
+                    text = json.dumps({"message": message}).encode()
+                    writer.write(b"HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\n")
+                    writer.write(b"Content-Length: %d\r\n\r\n%s" % (len(text), text))
+                    continue
+                self.bytes += len(head) + len(body)
+                engine.write(head + body)
+                if b"upgrade: tcp" in lines:
+                    await self._pump(reader, engine)
+                    break
+        with contextlib.suppress(OSError):
+            engine.close()
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(256 * 1024):
+                self.bytes += len(data)
+                writer.write(data)
+                await writer.drain()
+        with contextlib.suppress(OSError):
+            writer.close()
+
+
 def _ignore(_loop: asyncio.AbstractEventLoop, _context: dict[str, Any]) -> None:
     """A client that goes away is no fault of the listener."""
 

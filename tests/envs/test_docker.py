@@ -94,12 +94,13 @@ def build(engine: docker.APIClient) -> Iterator[Build]:
 
 
 async def test_C108_a_default_env_has_nothing_of_the_host(mark: Marked) -> None:
-    """No mounts but the guest's, no capabilities, no new privileges, no network, bounded resources, not root."""
+    """The guest and an empty folder, no capabilities or new privileges, no network, bounded resources, not root."""
     async with open_env(mark.config()) as env:
         found = inspect(mark)
         host = found["HostConfig"]
-        (mount,) = found["Mounts"]
-        assert (mount["Type"], mount["Destination"], mount["RW"]) == ("volume", "/.runenv", False)
+        mounts = {mount["Destination"]: (mount["Type"], mount["RW"]) for mount in found["Mounts"]}
+        assert mounts == {"/.runenv": ("volume", False), "/.runenv/link": ("bind", False)}
+        assert await lines(env, "ls -A /.runenv/link") == []
         assert not host["Binds"]
         assert not host["Privileged"]
         assert host["CapDrop"] == ["ALL"]
@@ -299,7 +300,7 @@ async def test_anonymous_volumes_of_the_image_go_with_the_container(
     image = build(f"FROM {BASE}\nUSER root\nVOLUME /data /workspace\n")
     async with open_env(mark.config(image)) as env:
         await env.write("/workspace/f", b"x")
-        names = {mount["Name"] for mount in inspect(mark)["Mounts"] if mount["Destination"] != "/.runenv"}
+        names = {mount["Name"] for mount in inspect(mark)["Mounts"] if not mount["Destination"].startswith("/.runenv")}
         assert len(names) == 2
     left = {volume["Name"] for volume in engine.volumes()["Volumes"] or ()}
     assert not names & left
@@ -461,7 +462,7 @@ async def test_by_default_files_are_copied_and_nothing_is_mounted(mark: Marked, 
     async with open_env(mark.config()) as env:
         await env.upload(tmp_path, "copy")
         assert await env.read("copy/f") == b"content"
-        assert [mount["Destination"] for mount in inspect(mark)["Mounts"]] == ["/.runenv"]
+        assert {mount["Destination"] for mount in inspect(mark)["Mounts"]} == {"/.runenv", "/.runenv/link"}
 
 
 # -- a read-only root

@@ -19,6 +19,7 @@ import pytest
 
 from runenv.config import BindMount, VolumeMount
 from runenv.envs import open_env
+from runenv.envs.docker import owners
 from runenv.envs.docker import sweep as sweep_module
 from runenv.envs.docker.container import Container
 from runenv.envs.docker.engine import Engine
@@ -74,10 +75,13 @@ async def test_C068_a_container_that_is_removed_is_told_at_once(mark: Marked) ->
 
 
 async def test_E13_docker_kill_is_told_at_once(mark: Marked) -> None:
-    """By the signal that was sent."""
-    async with open_env(mark.config()) as env:
-        message = await lost(env, ["docker", "kill", await name_of(mark)])
-    assert "ended from outside, by signal 9" in message
+    """By the signal that was sent; over the socket, and over attach."""
+    with Listener() as listener:
+        for way in ({}, {"engine": f"tcp://127.0.0.1:{listener.port}"}):
+            async with open_env(mark.config(**way)) as env:
+                assert env.describe()["carrier"] == ("attach" if way else "unix socket")
+                message = await lost(env, ["docker", "kill", await name_of(mark)])
+            assert "ended from outside, by signal 9" in message
 
 
 async def test_C068_docker_stop_ends_the_env_quickly(mark: Marked) -> None:
@@ -196,6 +200,21 @@ def test_C070_a_killed_owner_takes_its_container_along(mark: Marked, phase: str)
         assert len(mark.containers()) == 1
         owner.kill()
         mark.wait_gone(5)
+
+
+def test_C070_a_killed_owner_on_attach_takes_its_container_along(mark: Marked) -> None:
+    """The engine sees the end of the stream, and the guest that of its stdin."""
+    with Listener() as listener:
+        body = f"""
+            async with open_env(config(engine="tcp://127.0.0.1:{listener.port}")) as env:
+                say(env.describe()["carrier"])
+                await env.exec("sleep 1000")
+        """
+        with owner_process(mark, body) as owner:
+            assert owner.stdout is not None
+            assert owner.stdout.readline() == "attach\n"
+            owner.kill()
+            mark.wait_gone(5)
 
 
 ENDS = {
@@ -396,7 +415,8 @@ async def test_C112_a_close_that_is_cancelled_twice_still_removes_the_container(
 async def test_an_emptied_guest_volume_is_filled_again(mark: Marked, engine: docker.APIClient) -> None:
     """Someone pruned volumes between two envs of this process."""
     async with open_env(mark.config()) as env:
-        volume = mark.client.inspect_container(await name_of(mark))["Mounts"][0]["Name"]
+        mounts = mark.client.inspect_container(await name_of(mark))["Mounts"]
+        (volume,) = [mount["Name"] for mount in mounts if mount["Type"] == "volume"]
         assert (await env.exec("true")).ok
     await until(lambda: _removed(engine, volume))
     async with open_env(mark.config()) as env:
@@ -533,7 +553,7 @@ async def test_the_sweep_never_touches_what_runs_is_young_is_kept_or_has_a_livin
     running = leftover(mark)
     mark.client.start(running)
     leftover(mark, **{"runenv.persist": "a-name"})
-    leftover(mark, **{LABEL_OWNER: await asyncio.to_thread(sweep_module.owner)})
+    leftover(mark, **{LABEL_OWNER: await asyncio.to_thread(owners.owner)})
     await sweep(swept, min_age=-5)
     assert len(mark.containers()) == 3
     leftover(mark)
@@ -562,7 +582,7 @@ async def test_prune_removes_guest_volumes_that_nobody_uses(mark: Marked, swept:
         used = mark.client.inspect_container(f"runenv-{env.id}")
         pruned = await prune(swept, min_age=-5)
         assert "runenv-guest-test-unused" in pruned.volumes
-        assert not {mount["Name"] for mount in used["Mounts"]} & set(pruned.volumes)
+        assert not {mount.get("Name") for mount in used["Mounts"]} & set(pruned.volumes)
         assert len(pruned.containers) >= 1
         assert len(mark.containers()) == 1
     assert mark.client.inspect_volume("my-runenv-guest-not-ours")
@@ -571,17 +591,25 @@ async def test_prune_removes_guest_volumes_that_nobody_uses(mark: Marked, swept:
 
 def test_an_owner_is_known_by_more_than_its_number() -> None:
     """The number of a process that ended is given to another one some day."""
-    machine, pid, started = sweep_module.owner().split("/")
-    assert sweep_module._lives(f"{machine}/{pid}/{started}")
-    assert not sweep_module._lives(f"{machine}/{pid}/{int(started) + 1}")
-    assert not sweep_module._lives(f"elsewhere/{pid}/{started}")
-    assert not sweep_module._lives("")
+    machine, pid, started = owners.owner().split("/")
+    assert owners.lives(f"{machine}/{pid}/{started}")
+    assert not owners.lives(f"{machine}/{pid}/{int(started) + 1}")
+    assert not owners.lives(f"elsewhere/{pid}/{started}")
+    assert not owners.lives("")
+    digest = owners.mark().partition("-")[0]
+    assert owners.mark_lives(f"{digest}-{pid}-{started}")
+    assert owners.mark_lives(f"{digest}-{pid}-{int(started) + 1}") is False
+    assert owners.mark_lives(f"elsewhere-{pid}-{started}") is None
+    assert owners.mark_lives("") is None
     with subprocess.Popen(["sleep", "1000"]) as process:
-        label = f"{machine}/{process.pid}/{sweep_module._started(process.pid)}"
-        assert sweep_module._lives(label)
+        its = owners._started(process.pid)
+        label, mark = f"{machine}/{process.pid}/{its}", f"{digest}-{process.pid}-{its}"
+        assert owners.lives(label)
+        assert owners.mark_lives(mark)
         process.kill()
         process.wait()
-    assert not sweep_module._lives(label)
+    assert not owners.lives(label)
+    assert owners.mark_lives(mark) is False
 
 
 # -- the engine goes away (last: nobody else may use it meanwhile)

@@ -1,11 +1,14 @@
-"""A small blocking client that drives the compiled guest over plain pipes: what tests of the guest alone need."""
+"""A small blocking client that drives the compiled guest over pipes or a socket: what tests of the guest alone need."""
 
 from __future__ import annotations
 
 import os
+import random
 import select
+import socket
 import subprocess
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from runenv.guest import frames
@@ -13,7 +16,6 @@ from runenv.guest.frames import Channel, Flag, Kind, Tag, Verb
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from pathlib import Path
 
 PATIENCE = 20.0
 """Seconds until a guest that says nothing fails the test."""
@@ -67,6 +69,7 @@ class Guest:
         self.order: list[int] = []
         self.links: list[frames.Frame] = []
         self.next_call = 1
+        self.connection: socket.socket | None = None
         hello: list[tuple[Tag, int | bytes]] = [
             (Tag.VERSION, frames.VERSION),
             (Tag.WORKDIR, os.fsencode(workdir)),
@@ -84,7 +87,29 @@ class Guest:
     def __exit__(self, *_: object) -> None:
         self.end()
 
+    def connect(self, path: Path, token: bytes = bytes(frames.TOKEN_BYTES)) -> None:
+        """Ask it to go on over a socket."""
+        fields = [(Tag.PATH, os.fsencode(path)), (Tag.TOKEN, token)]
+        self.send(frames.encode(0, Kind.CONNECT, frames.encode_fields(fields)))
+
+    def move(self, path: Path) -> socket.socket:
+        """Go on over a socket at `path`, and return our end of it."""
+        token = os.urandom(frames.TOKEN_BYTES)
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(path))
+            listener.listen(1)
+            listener.settimeout(PATIENCE)
+            self.connect(path, token)
+            self.connection, _ = listener.accept()
+        frame = self.link_frame()
+        assert (frame.call, frame.kind) == (0, Kind.CONNECT)
+        assert frames.decode_fields(frame.payload) == {Tag.TOKEN: token}
+        return self.connection
+
     def send(self, data: bytes) -> None:
+        if self.connection is not None:
+            self.connection.sendall(data)
+            return
         assert self.process.stdin is not None
         view = memoryview(data)
         while view:
@@ -105,10 +130,11 @@ class Guest:
 
     def pump(self, *, credit: bool = True, on_frame: Callable[[frames.Frame], object] = bool) -> bool:
         """Take what the guest says next; false at its end."""
-        assert self.process.stdout is not None
-        ready, _, _ = select.select([self.process.stdout], [], [], PATIENCE)
+        source = self.connection or self.process.stdout
+        assert source is not None
+        ready, _, _ = select.select([source], [], [], PATIENCE)
         assert ready, "the guest said nothing"
-        data = os.read(self.process.stdout.fileno(), 1 << 16)
+        data = os.read(source.fileno(), 1 << 16)
         for frame in self.decoder.feed(data):
             on_frame(frame)
             answer = self.answers.get(frame.call)
@@ -161,9 +187,11 @@ class Guest:
         return self.links.pop(0)
 
     def end(self) -> int:
-        """Close the carrier and return the guest's exit code."""
+        """Close its carriers and return the guest's exit code."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
+        if self.connection is not None:
+            self.connection.close()
         self.process.stdin.close()
         try:
             code = self.process.wait(PATIENCE)
@@ -180,3 +208,39 @@ def wait_until(condition: object, what: str) -> None:
     while not condition():
         assert time.monotonic() < stop, f"it did not come true: {what}"
         time.sleep(0.002)
+
+
+def marked(marker: str) -> list[int]:
+    """Processes that carry the marker in their environment."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if (
+                    marker.encode() in (entry / "environ").read_bytes()
+                    and (entry / "stat").read_text().split(")")[1].split()[0] != "Z"
+                ):
+                    found.append(int(entry.name))
+            except OSError:
+                continue
+    return found
+
+
+def hostile_frames(seed: int) -> bytes:
+    """Frames that are nearly right, and some that are not."""
+    rng = random.Random(seed)
+    parts = []
+    for _ in range(60):
+        kind = rng.choice([kind for kind in Kind if kind is not Kind.BYE or rng.random() < 0.1])
+        fields = [(rng.choice(list(Tag)), rng.randrange(-(2**63), 2**63)) for _ in range(rng.randrange(4))]
+        payload = frames.encode_fields(fields) if rng.random() < 0.6 else rng.randbytes(rng.randrange(300))
+        if kind is Kind.CONNECT and rng.random() < 0.7:
+            path = rng.choice([b"/nonexistent/s", b"\0abstract", rng.randbytes(rng.randrange(200))])
+            payload = frames.encode_fields([(Tag.PATH, path), (Tag.TOKEN, rng.randbytes(rng.choice([16, 16, 15])))])
+        if rng.random() < 0.3 and payload:
+            payload = payload[: rng.randrange(len(payload))]
+        frame = bytearray(frames.encode(rng.randrange(6), kind, payload, rng.randrange(12)))
+        if rng.random() < 0.1:
+            frame[rng.randrange(len(frame))] ^= 1 << rng.randrange(8)
+        parts.append(bytes(frame))
+    return b"".join(parts)

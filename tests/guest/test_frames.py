@@ -69,13 +69,13 @@ def test_hostile_bytes_raise_a_frame_error_or_wait_for_more(stream: bytes, cut: 
     "header",
     [
         struct.pack("<IIBBH", 0, 0, 0, 0, 0),
-        struct.pack("<IIBBH", 0, 0, 12, 0, 0),
+        struct.pack("<IIBBH", 0, 0, 13, 0, 0),
         struct.pack("<IIBBH", 0, 0, Kind.PONG, 0, 1),
         struct.pack("<IIBBH", MAX_PAYLOAD + 1, 1, Kind.RESULT, 0, 0),
         struct.pack("<IIBBH", MAX_DATA + 1, 1, Kind.DATA, 0, 0),
         struct.pack("<IIBBH", 2**32 - 1, 1, Kind.HELLO, 0, 0),
     ],
-    ids=["kind 0", "kind 12", "reserved bits", "long RESULT", "long DATA", "longest"],
+    ids=["kind 0", "kind 13", "reserved bits", "long RESULT", "long DATA", "longest"],
 )
 def test_a_header_out_of_bounds_is_refused_before_its_payload_is_awaited(header: bytes) -> None:
     """The bound on memory holds: nobody waits for a payload that is too long."""

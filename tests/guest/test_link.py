@@ -21,6 +21,7 @@ from runenv.guest.frames import (
     HOST_WINDOW,
     MAX_DATA,
     MAX_PAYLOAD,
+    TOKEN_BYTES,
     VERSION,
     Channel,
     Frame,
@@ -136,7 +137,7 @@ async def test_hello_carries_the_version_and_the_fields() -> None:
             encode(0, Kind.BYE, encode_fields([(Tag.MESSAGE, b"cannot open /w:\n no such folder")])),
             "cannot open /w: no",
         ),
-        (encode(0, Kind.HELLO, encode_fields([(Tag.VERSION, VERSION + 1)])), "version 2"),
+        (encode(0, Kind.HELLO, encode_fields([(Tag.VERSION, VERSION + 1)])), f"version {VERSION + 1}"),
         (encode(0, Kind.HELLO), "version None"),
         (encode(0, Kind.PONG), "before it was greeted"),
         (encode(3, Kind.RESULT), "before it was greeted"),
@@ -751,6 +752,115 @@ async def test_closing_cuts_a_stream_that_does_not_flush(monkeypatch: pytest.Mon
     assert wire.aborted
 
 
+# -- another stream
+
+TOKEN = bytes(range(TOKEN_BYTES))
+
+
+async def test_a_link_goes_on_over_the_stream_that_follows() -> None:
+    """The guest is asked over the first one; calls go over the second, and the end of that is the link's."""
+    link, first = await connect()
+    refusal = link.connect(b"/s", TOKEN)
+    assert first.said(Kind.CONNECT) == [encode_fields([(Tag.PATH, b"/s"), (Tag.TOKEN, TOKEN)])]
+    second = Wire(link)
+    assert refusal.cancelled()
+    call = link.call(Verb.GET, PATH)
+    assert first.said(Kind.CALL, call) == []
+    assert len(second.said(Kind.CALL, call)) == 1
+    second.data(call, b"content")
+    second.result(call)
+    assert await call.receive() == (Channel.MAIN, b"content")
+    waiter = await start(link.call(Verb.STAT, PATH).result())
+    link.connection_lost(None)
+    with pytest.raises(EnvLostError, match="the guest ended"):
+        await waiter
+
+
+async def test_half_a_frame_of_the_first_stream_is_none_of_the_second() -> None:
+    """Each has a decoder of its own."""
+    link, _ = await connect()
+    refusal = link.connect(b"/s", TOKEN)
+    link.data_received(encode(0, Kind.PONG)[:5])
+    second = Wire(link)
+    assert refusal.cancelled()
+    call = link.call(Verb.STAT, PATH)
+    second.result(call)
+    assert await call.result() == {}
+
+
+async def test_a_guest_that_cannot_connect_stays_on_its_stream() -> None:
+    """It says why, with a number of Linux."""
+    link, wire = await connect()
+    refusal = link.connect(b"/s", TOKEN)
+    wire.say(Kind.CONNECT, payload=encode_fields([(Tag.ERRNO, 13)]))
+    error = await refusal
+    assert (error.errno, error.strerror) == (errno.EACCES, "Permission denied")
+    call = link.call(Verb.STAT, PATH)
+    wire.result(call)
+    assert await call.result() == {}
+
+
+@pytest.mark.parametrize("ended", ["before", "meanwhile"])
+async def test_nobody_waits_for_a_guest_that_is_gone(ended: str) -> None:
+    """Whoever asked it looks why the link has ended."""
+    link, wire = await connect()
+    if ended == "before":
+        link.lose("gone")
+    refusal = link.connect(b"/s", TOKEN)
+    link.lose("gone")
+    assert refusal.cancelled()
+    assert len(wire.said(Kind.CONNECT)) == (ended == "meanwhile")
+    assert "gone" in str(await link.ended())
+
+
+async def test_closing_a_link_that_has_moved_says_goodbye_on_its_stream() -> None:
+    """The first one belongs to its carrier."""
+    link, first = await connect()
+    refusal = link.connect(b"/s", TOKEN)
+    second = Wire(link)
+    await link.aclose()
+    assert refusal.cancelled()
+    assert second.said(Kind.BYE) == [b""]
+    assert second.closed
+    assert first.said(Kind.BYE) == []
+    assert not first.closed
+
+
+CONNECTS: dict[str, bytes] = {
+    "without a number": b"",
+    "with number zero": encode_fields([(Tag.ERRNO, 0)]),
+    "with a number that is none": encode_fields([(Tag.ERRNO, 4096)]),
+    "with a token": encode_fields([(Tag.TOKEN, TOKEN)]),
+    "with broken fields": b"x",
+}
+
+
+@pytest.mark.parametrize("payload", CONNECTS.values(), ids=CONNECTS.keys())
+async def test_a_damaged_answer_to_connect_is_a_breach(payload: bytes) -> None:
+    """Over the first stream the guest may only say why it stays."""
+    link, wire = await connect()
+    refusal = link.connect(b"/s", TOKEN)
+    wire.say(Kind.CONNECT, payload=payload)
+    assert refusal.cancelled()
+    assert "broke the protocol" in str(await link.ended())
+
+
+@pytest.mark.parametrize("moved", [False, True])
+async def test_an_answer_that_nobody_waits_for_is_a_breach(moved: bool) -> None:  # noqa: FBT001 - two cases
+    """A second refusal, and one after the connection."""
+    link, wire = await connect()
+    refusal = link.connect(b"/s", TOKEN)
+    if moved:
+        wire = Wire(link)
+    else:
+        wire.say(Kind.CONNECT, payload=encode_fields([(Tag.ERRNO, 2)]))
+        assert not link.has_ended
+    assert refusal.done()
+    wire.say(Kind.CONNECT, payload=encode_fields([(Tag.ERRNO, 2)]))
+    assert "unexpected CONNECT frame" in str(await link.ended())
+    assert wire.aborted
+
+
 # -- hostile guests
 
 
@@ -781,6 +891,8 @@ BREACHES: dict[str, list[tuple[Kind, int, bytes, int]]] = {
     "fields cut short": [(Kind.RESULT, CALL, b"x", 0)],
     "result with a channel": [(Kind.RESULT, CALL, b"", 1)],
     "bye with broken fields": [(Kind.BYE, LINK, b"x", 0)],
+    "connect without being asked": [(Kind.CONNECT, LINK, encode_fields([(Tag.ERRNO, 2)]), 0)],
+    "connect of a call": [(Kind.CONNECT, CALL, encode_fields([(Tag.ERRNO, 2)]), 0)],
 }
 
 
@@ -859,8 +971,9 @@ def _hostile(chance: random.Random, numbers: list[int]) -> bytes:
 async def test_any_bytes_at_all_cause_at_worst_a_lost_env() -> None:
     """Random frames and bytes against open calls: only the package's errors and file errors come out."""
     chance = random.Random(3)
-    for _ in range(FUZZ_INPUTS // 10):
+    for turn in range(FUZZ_INPUTS // 10):
         link, _wire = await connect()
+        refusal = link.connect(b"/s", TOKEN) if turn % 4 == 0 else None
         calls = [link.call(chance.choice(list(Verb)), PATH, b"x" * chance.randrange(9)) for _ in range(3)]
         tasks = [asyncio.ensure_future(call.result()) for call in calls]
         for _ in range(10):
@@ -877,3 +990,4 @@ async def test_any_bytes_at_all_cause_at_worst_a_lost_env() -> None:
             with suppress(EnvLostError, OSError, LimitError):
                 assert isinstance(await task, dict)
         assert link.has_ended
+        assert refusal is None or refusal.done()

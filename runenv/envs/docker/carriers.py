@@ -3,7 +3,8 @@
 A carrier asks the engine to attach to a container or to start an exec, and from the answer on it is the guest's
 stdin and stdout. It knows HTTP and Docker's stream framing, not frames of ours. Above it is the link, an
 `asyncio.Protocol` that a carrier feeds; below it are asyncio's transports, so no env costs a thread or a task. The
-SDK is not used: its sockets lose the bytes that http.client has read ahead.
+SDK is not used: its sockets lose the bytes that http.client has read ahead. The way past the engine is in
+`socket_carrier.py`.
 """
 
 from __future__ import annotations
@@ -88,6 +89,10 @@ class Carrier(asyncio.BufferedProtocol):
     def stderr(self) -> str:
         """The end of what the guest, or the engine about it, wrote to stderr."""
         return _plain(bytes(self._stderr))
+
+    def set_protocol(self, link: asyncio.Protocol) -> None:
+        """Give what comes from now on to another one; it is not told of the connection, which is there."""
+        self._link = link
 
     def abort(self) -> None:
         """Drop the connection at once."""

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = (
     "GUEST_FOLDER",
     "GUEST_PROGRAM",
+    "LINK_FOLDER",
     "Container",
     "Folder",
     "GuestMissingError",
@@ -40,6 +41,8 @@ __all__ = (
 GUEST_FOLDER: Final = "/.runenv"
 """Where the volume with the guest is mounted in every container."""
 GUEST_PROGRAM: Final = f"{GUEST_FOLDER}/guest"
+LINK_FOLDER: Final = f"{GUEST_FOLDER}/link"
+"""An empty folder of that volume, for the socket that the guest may connect to."""
 EXPLAIN_SECONDS: Final = 0.7
 """For the engine to say what became of a container: whoever asks waits at most a second."""
 EXPLAIN_PAUSE_SECONDS: Final = 0.05

@@ -1,8 +1,9 @@
 """`DockerEnv`: one container, with the guest as its first process and this process attached to it.
 
 The container lives exactly as long as its owner: when this process ends, in whatever way, the stream ends, the guest
-exits and the engine removes the container. Nothing of the host is in it unless the configuration says so. Above it is
-`open_env`; below it are the engine's modules, which know no configuration, and `envs/guested` with the verbs.
+exits and the engine removes the container. Where engine and host are one machine, the link then goes past the engine,
+over a socket. Nothing of the host is in the container unless the configuration says so. Above it is `open_env`; below
+it are the engine's modules, of which only `spec.py` knows a configuration, and `envs/guested` with the verbs.
 """
 
 from __future__ import annotations
@@ -11,16 +12,20 @@ import asyncio
 import logging
 import os
 import secrets
-from typing import TYPE_CHECKING, Any, Final
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Final
 
 import anyio
 
-from runenv.envs.docker.container import GUEST_FOLDER, GUEST_PROGRAM, Container, Folder, GuestMissingError
+from runenv.envs.docker.container import GUEST_PROGRAM, Container, GuestMissingError
 from runenv.envs.docker.engine import Engine
 from runenv.envs.docker.faults import EngineFault
 from runenv.envs.docker.images import get_image
 from runenv.envs.docker.mounts import check_mounts, verify_bind
-from runenv.envs.docker.sweep import LABEL_ID, LABEL_KIND, LABEL_OWNER, owner, sweep
+from runenv.envs.docker.owners import owner
+from runenv.envs.docker.socket_carrier import UnreachableError, listen, reason_for_attach, stay_on_attach
+from runenv.envs.docker.spec import TMP, Spec
+from runenv.envs.docker.sweep import LABEL_ID, LABEL_KIND, LABEL_OWNER, sweep
 from runenv.envs.docker.threads import in_thread
 from runenv.envs.docker.volumes import give_volumes, provide_guest
 from runenv.envs.guested.env import GuestedEnv
@@ -34,6 +39,7 @@ if TYPE_CHECKING:
     from runenv.config import DockerConfig
     from runenv.envs.docker.carriers import Carrier
     from runenv.envs.docker.images import Image
+    from runenv.envs.docker.socket_carrier import Listener
     from runenv.envs.guested.requests import Request
 
 __all__ = ("DockerEnv",)
@@ -45,12 +51,6 @@ ENGINE_BACK_SECONDS: Final = 5.0
 _ENGINE_BACK_PAUSE: Final = 0.25
 _HELLO_LOOK_SECONDS: Final = 1.0
 """Between two looks whether a container that does not answer runs at all."""
-_TMPFS_BYTES: Final = 1024**3
-"""Size of each folder in memory where memory has no limit."""
-_BYTES_PER_FILE: Final = 4096
-"""A folder in memory takes one file for so many bytes of it: an endless number of empty ones would fill memory too."""
-_NANO: Final = 1_000_000_000
-_TMP: Final = "/tmp"  # noqa: S108 - in the container
 
 _log = logging.getLogger(__name__)
 
@@ -62,6 +62,7 @@ class DockerEnv(GuestedEnv):
         super().__init__(config, f"docker-{secrets.token_hex(6)}")
         self._config = config
         self._user = _numeric(config.user)
+        self._spec = Spec(config, self._user)
         self._engine: Engine | None = None
         self._image: Image | None = None
         self._container: Container | None = None
@@ -71,27 +72,30 @@ class DockerEnv(GuestedEnv):
         self._other_lock = anyio.Lock()
         self._warnings: tuple[str, ...] = ()
         self._shell: str | None = None
+        self._cpus = config.cpus
+        self._attach_reason: str | None = None
 
     # -- what it is
 
     def describe(self) -> Mapping[str, object]:
         """What this env is and what its sandbox allows, as plain data without secrets."""
         config = self._config
-        in_memory = [path for path in self._tmpfs() if path in {config.workdir, _TMP}]
         return {
             **super().describe(),
             "shell": self._shell,
             "container": self._name,
             "engine": None if self._engine is None else self._engine.endpoint.url,
+            "carrier": None if self._link is None else "attach" if self._attach_reason else "unix socket",
+            "carrier_reason": self._attach_reason,
             "image": config.image,
             "image_id": None if self._image is None else self._image.id,
             "user": self._user,
             "network": config.network,
             "memory_bytes": config.memory_bytes,
             "pids": config.pids,
-            "cpus": self._cpus(),
+            "cpus": self._cpus,
             "read_only": config.read_only,
-            "in_memory": dict.fromkeys(in_memory, "counted against memory_bytes"),
+            "in_memory": dict.fromkeys(self._spec.folders_in_memory, "counted against memory_bytes"),
             "cap_add": list(config.cap_add),
             "allow_new_privileges": config.allow_new_privileges,
             "mounts": [mount.model_dump(mode="json") for mount in config.mounts],
@@ -135,7 +139,7 @@ class DockerEnv(GuestedEnv):
             engine, config.image, pull=config.pull, timeout=config.pull_timeout, platform=config.platform
         )
         volume = await provide_guest(engine, image)
-        await give_volumes(engine, image, self._writable_volumes())
+        await give_volumes(engine, image, self._spec.writable_volumes)
         await sweep(engine)
         try:
             await self._bring_up(engine, image, volume)
@@ -153,18 +157,46 @@ class DockerEnv(GuestedEnv):
                 await verify_bind(self, mount)
 
     async def _bring_up(self, engine: Engine, image: Image, volume: str) -> None:
+        """Have a container with a guest that answers; by attach alone, where the first try shows that it must be."""
+        async with listen(engine) as listener:
+            try:
+                self._attach_reason = await self._make(engine, image, volume, listener)
+            except UnreachableError as error:
+                reason = str(error)
+                await self._links.pop().aclose()
+            else:
+                return
+        await self._remove()
+        await self._make(engine, image, volume, None)
+        self._attach_reason = stay_on_attach(engine, reason)  # it was the socket: without it, all went well
+
+    async def _make(self, engine: Engine, image: Image, volume: str, listener: Listener | None) -> str | None:
+        """Make, start and greet a container; return why the link stays on attach, or None."""
         container = self._container = Container(engine, self._name)
-        body = await in_thread(lambda: self._body(engine, volume))
-        self._warnings = await container.create(body, platform=self._config.platform)
-        if not self._config.read_only:
-            await container.put_folders(self._folders(), image=image.id)
+        self._cpus = self._spec.cpus(engine.facts.cpus)
+        body = self._spec.body(
+            labels={LABEL_OWNER: await in_thread(owner), LABEL_ID: self.id, LABEL_KIND: self.kind},
+            volume=volume,
+            mounts=[] if listener is None else [listener.mount],
+            cpus=self._cpus,
+        )
         link = self._new_link()
-        self._carriers.append(await container.attach(link))
-        await container.start()
+        with nullcontext() if listener is None else listener.suspected():
+            self._warnings = await container.create(body, platform=self._config.platform)
+            if not self._config.read_only:
+                await container.put_folders(self._spec.folders, image=image.id)
+            carrier = await container.attach(link)
+            self._carriers.append(carrier)
+            await container.start()
         fields = await self._greet(link, self._request(""))
         shell = fields.get(Tag.SHELL)
         self._shell = os.fsdecode(shell) if isinstance(shell, bytes) else None
+        if listener is None:
+            reason = reason_for_attach(engine)
+        elif reason := await listener.take(link, carrier):
+            stay_on_attach(engine, reason)
         self._link = link
+        return reason
 
     def _new_link(self) -> Link:
         link = Link(explain=self._explain_loss)
@@ -185,16 +217,13 @@ class DockerEnv(GuestedEnv):
             hello.cancel()
 
     def _request(self, suffix: str) -> Request:
-        quota = self._config.spill_quota_bytes
-        if self._is_in_memory(_TMP):
-            quota = min(quota, (self._config.memory_bytes or _TMPFS_BYTES) // 4)
         # The last of a tag is refused by the guest, so the smaller quota replaces the configured one.
         fields = [(tag, value) for tag, value in self._hello_fields() if tag is not Tag.SPILL_QUOTA]
         return [
             (Tag.WORKDIR, self._config.workdir.encode()),
-            (Tag.SPILL_DIR, f"{_TMP}/.runenv-{self.id}{suffix}".encode()),
-            (Tag.SPILL_QUOTA, quota),
-            (Tag.HOME, f"{_TMP}/home{suffix}".encode()),
+            (Tag.SPILL_DIR, f"{TMP}/.runenv-{self.id}{suffix}".encode()),
+            (Tag.SPILL_QUOTA, self._spec.spill_quota_bytes),
+            (Tag.HOME, f"{TMP}/home{suffix}".encode()),
             (Tag.FLAGS, 0),
             *fields,
         ]
@@ -206,100 +235,6 @@ class DockerEnv(GuestedEnv):
                     f"the Docker engine's kernel cannot keep the limit {setting!r}: enable its cgroup controller, or"
                     f" set {setting}=None to go without"
                 )
-
-    # -- what the container is made of
-
-    def _body(self, engine: Engine, volume: str) -> dict[str, Any]:
-        config = self._config
-        labels = {LABEL_OWNER: owner(), LABEL_ID: self.id, LABEL_KIND: self.kind}
-        guest = {"Type": "volume", "Source": volume, "Target": GUEST_FOLDER, "ReadOnly": True}
-        host = {
-            "AutoRemove": True,
-            "RestartPolicy": {"Name": "no"},
-            "LogConfig": {"Type": "none", "Config": {}},  # the engine must not write our frames to its log
-            "NetworkMode": "none" if config.network == "none" else "bridge",
-            "CapDrop": ["ALL"],
-            "CapAdd": list(config.cap_add),
-            "SecurityOpt": [] if config.allow_new_privileges else ["no-new-privileges"],
-            "Memory": config.memory_bytes or 0,
-            "MemorySwap": config.memory_bytes or 0,
-            "PidsLimit": config.pids,
-            "NanoCpus": int((self._cpus(engine) or 0) * _NANO),
-            "ReadonlyRootfs": config.read_only,
-            "Mounts": [guest | {"VolumeOptions": {"NoCopy": True}}, *self._mounts()],
-            "Tmpfs": self._tmpfs(),
-        }
-        return {
-            "Image": config.image,
-            "User": self._user,
-            # The image's own program, health check and stop signal are not for a sandbox; its ENV is.
-            "Entrypoint": [GUEST_PROGRAM],
-            "Cmd": [],
-            "Healthcheck": {"Test": ["NONE"]},
-            "StopSignal": "SIGTERM",
-            # The image's own folder may be closed to our user; the guest goes to the workdir by itself.
-            "WorkingDir": "/",
-            "OpenStdin": True,
-            "StdinOnce": True,
-            "AttachStdin": True,
-            "AttachStdout": True,
-            "AttachStderr": True,
-            "Tty": False,
-            "Labels": {**config.labels, **labels},
-            "HostConfig": host,
-        }
-
-    def _cpus(self, engine: Engine | None = None) -> float | None:
-        engine = engine or self._engine
-        cpus = self._config.cpus
-        return cpus if cpus is None or engine is None else min(cpus, engine.facts.cpus)
-
-    def _mounts(self) -> list[dict[str, Any]]:
-        mounts: list[dict[str, Any]] = []
-        for mount in self._config.mounts:
-            if mount.kind == "bind":
-                # `Mounts`, not `Binds`: the engine refuses a source that is not there instead of making it.
-                source = {"Type": "bind", "Source": str(mount.source), "BindOptions": {"Propagation": "rprivate"}}
-            elif mount.kind == "volume":
-                source = {"Type": "volume", "Source": mount.name}
-            else:
-                continue
-            mounts.append({**source, "Target": mount.target, "ReadOnly": mount.read_only})
-        return mounts
-
-    def _tmpfs(self) -> dict[str, str]:
-        uid, _, gid = self._user.partition(":")
-        memory = self._config.memory_bytes
-        size = memory // 2 if memory else _TMPFS_BYTES
-        sizes: dict[str, int] = {}
-        if self._config.read_only:
-            mounted = {mount.target.rstrip("/") for mount in self._config.mounts}
-            sizes = {path: size for path in (self._config.workdir, _TMP) if path.rstrip("/") not in mounted}
-        sizes |= {mount.target: mount.size_bytes for mount in self._config.mounts if mount.kind == "tmpfs"}
-        modes = {_TMP: "1777"}
-        return {
-            path: f"rw,exec,nosuid,nodev,size={size},nr_inodes={max(size // _BYTES_PER_FILE, 1024)},"
-            f"uid={uid},gid={gid},mode={modes.get(path, '0755')}"
-            for path, size in sizes.items()
-        }
-
-    def _is_in_memory(self, path: str) -> bool:
-        return path in self._tmpfs()
-
-    def _folders(self) -> list[Folder]:
-        """Return the folders that must be there and writable, without those that a mount covers."""
-        uid, gid = (int(part) for part in self._user.split(":"))
-        covered = {mount.target.rstrip("/") for mount in self._config.mounts}
-        folders = [Folder(self._config.workdir, uid, gid), Folder(_TMP, 0, 0, 0o1777)]
-        return [folder for folder in folders if folder.path.rstrip("/") not in covered]
-
-    def _writable_volumes(self) -> list[tuple[str, Folder]]:
-        uid, gid = (int(part) for part in self._user.split(":"))
-        return [
-            (mount.name, Folder(mount.target, uid, gid))
-            for mount in self._config.mounts
-            if mount.kind == "volume" and not mount.read_only
-        ]
 
     # -- other users
 

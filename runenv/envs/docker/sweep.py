@@ -1,19 +1,16 @@
 """What owners that were killed leave on an engine: how it is marked, and how it goes.
 
 A running container ends by itself with its owner, so what is left are containers that were made and never started, or
-that ended while the engine was down. Never touched: anything that runs, that is not ours, or whose owner lives.
+that ended while the engine was down, and on this host the folder of a socket that nobody has connected to. Never
+touched: anything that runs, that is not ours, or whose owner lives.
 """
 
 from __future__ import annotations
 
-import functools
 import json
-import os
-import platform
 import time
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -21,6 +18,9 @@ import anyio
 from runenv.envs.docker.container import CONFLICT, NOT_FOUND
 from runenv.envs.docker.engine import Client, faults, json_of, url
 from runenv.envs.docker.faults import EngineFault
+from runenv.envs.docker.owners import lives
+from runenv.envs.docker.socket_carrier import remove_left_folders
+from runenv.envs.docker.threads import in_thread
 
 if TYPE_CHECKING:
     from runenv.envs.docker.engine import Engine
@@ -32,7 +32,6 @@ __all__ = (
     "LABEL_OWNER",
     "LABEL_PERSIST",
     "Pruned",
-    "owner",
     "prune",
     "sweep",
 )
@@ -62,44 +61,6 @@ class Pruned:
     volumes: tuple[str, ...]
 
 
-def owner() -> str:
-    """Name this process, so that another one on this machine can see whether it lives: `machine/pid/start`."""
-    return f"{_machine()}/{os.getpid()}/{_started(os.getpid())}"
-
-
-@functools.cache
-def _machine() -> str:
-    # Process numbers mean something only to those who share boot and process namespace.
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        return f"{boot}:{Path('/proc/self/ns/pid').stat().st_ino}"
-    except OSError:
-        return platform.node()
-
-
-def _started(pid: int) -> str:
-    """Return the start time of a process, "" when it is gone, "?" when this system does not tell."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
-    except OSError:
-        if Path("/proc/self/stat").exists():
-            return ""
-        try:
-            os.kill(pid, 0)
-        except OSError as error:
-            return "?" if isinstance(error, PermissionError) else ""
-        return "?"
-    state, *fields = text.rpartition(")")[2].split()
-    return "" if state in {"Z", "X"} else fields[18]
-
-
-def _lives(label: str) -> bool:
-    """Tell whether the owner is a living process that we can see."""
-    machine, _, rest = label.partition("/")
-    pid, _, started = rest.partition("/")
-    return machine == _machine() and pid.isdigit() and started == _started(int(pid))
-
-
 async def sweep(engine: Engine, *, min_age: float = MIN_AGE_SECONDS) -> None:
     """Remove a few leftovers, if it is time for that; quick, and never a reason for an env not to open."""
     now = time.monotonic()
@@ -109,6 +70,7 @@ async def sweep(engine: Engine, *, min_age: float = MIN_AGE_SECONDS) -> None:
     engine.known["swept"] = now
     deadline = now + SWEEP_SECONDS
     with anyio.move_on_after(SWEEP_SECONDS):
+        await in_thread(remove_left_folders, abandon=True)
         try:
             await engine.call(
                 lambda client: _remove_leftovers(client, min_age, deadline, _SWEEP_REMOVALS), abandon=True
@@ -142,6 +104,7 @@ async def prune(engine: Engine, *, min_age: float = MIN_AGE_SECONDS) -> Pruned:
                 engine.known.pop(name, None)
         return Pruned(tuple(containers), tuple(volumes))
 
+    await in_thread(remove_left_folders)
     return await engine.call(remove)
 
 
@@ -165,7 +128,7 @@ def _remove_leftovers(
         if len(removed) == most or (deadline is not None and time.monotonic() > deadline):
             break
         labels = container["Labels"]
-        if now - container["Created"] < min_age or LABEL_PERSIST in labels or _lives(labels[LABEL_OWNER]):
+        if now - container["Created"] < min_age or LABEL_PERSIST in labels or lives(labels[LABEL_OWNER]):
             continue
         name = container["Names"][0].lstrip("/") if container["Names"] else container["Id"]
         try:

@@ -16,10 +16,18 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from runenv.envs.docker.container import GUEST_FOLDER, GUEST_PROGRAM, NOT_FOUND, give_folders, remove_container
+from runenv.envs.docker.container import (
+    GUEST_FOLDER,
+    GUEST_PROGRAM,
+    LINK_FOLDER,
+    NOT_FOUND,
+    give_folders,
+    remove_container,
+)
 from runenv.envs.docker.engine import Client, faults
 from runenv.envs.docker.faults import EngineFault
-from runenv.envs.docker.sweep import GUEST_VOLUME_PREFIX, LABEL_KIND, LABEL_OWNER, owner
+from runenv.envs.docker.owners import owner
+from runenv.envs.docker.sweep import GUEST_VOLUME_PREFIX, LABEL_KIND, LABEL_OWNER
 from runenv.envs.docker.threads import in_thread
 from runenv.errors import EnvStartError, translate
 from runenv.guest import guest_binary
@@ -118,6 +126,9 @@ def _fill(client: Client, volume: str, binary: Path, image: Image) -> None:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         content = binary.read_bytes()
+        folder = tarfile.TarInfo(LINK_FOLDER.rpartition("/")[2])
+        folder.type, folder.mode, folder.mtime = tarfile.DIRTYPE, 0o755, int(time.time())
+        archive.addfile(folder)
         entry = tarfile.TarInfo(part)
         entry.size, entry.mode, entry.mtime = len(content), 0o555, int(time.time())
         archive.addfile(entry, io.BytesIO(content))

@@ -45,7 +45,7 @@ bool header_read(const uint8_t in[HEADER], struct header *h) {
     h->call = get32(in + 4);
     h->kind = in[8];
     h->channel = in[9];
-    return !in[10] && !in[11] && h->kind >= HELLO && h->kind <= BYE
+    return !in[10] && !in[11] && h->kind >= HELLO && h->kind <= CONNECT
         && h->length <= (h->kind == DATA ? (uint32_t)MAX_DATA : (uint32_t)MAX_PAYLOAD);
 }
 

@@ -2,7 +2,9 @@
  *
  * It owns no work itself: a command belongs to its supervisor process, a file verb to a job on a worker thread. It
  * sends only what the host has given credit for, and reads from a supervisor only when that can be passed on, so a slow
- * host slows the commands down instead of filling memory. It says nothing before the host's HELLO. */
+ * host slows the commands down instead of filling memory. It says nothing before the host's HELLO.
+ *
+ * The frames come and go over the carrier: stdin and stdout at first, a socket once the host has named one. */
 #include "loop.h"
 
 #include <errno.h>
@@ -15,17 +17,21 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 enum {
     CALLS_MAX = 4096,
     READ_BYTES = 64 * 1024,
     PIPE_BYTES = 1 << 20,            /* asked of the carrier's pipes */
+    SOCKET_BYTES = 1 << 20,          /* and of its socket, for what we send */
 };
 
 struct guest guest;
 
 static int signals, jobs_event;
+static int life_line = -1;            /* the carrier that was, once there is a socket: only its end means something */
 static bool greeted;
 static struct { uint8_t bytes[READ_BYTES]; size_t start, end; struct header header; struct chunk *payload; size_t got; } in;
 
@@ -65,12 +71,36 @@ static void take_data(struct call *c, const struct header *h, struct chunk *payl
     else chunk_free(payload);
 }
 
+/* Goes on over a socket of the host's, which is told the token; or says why not, and stays. */
+static void move_carrier(struct span fields) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    struct span path, token;
+    if (!fields_valid(fields) || !field_bytes(fields, T_PATH, &path) || !field_bytes(fields, T_TOKEN, &token)
+        || !path.length || path.length >= sizeof address.sun_path || memchr(path.at, 0, path.length) || token.length != TOKEN_BYTES)
+        breach("the host sent a damaged connect");
+    if (life_line >= 0 || call_count || out.first || in.start < in.end) breach("the host moved a link that is in use");
+    memcpy(address.sun_path, path.at, path.length);
+    struct builder b = {0};
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof address)) {
+        build_number(&b, T_ERRNO, errno);
+        if (fd >= 0) close(fd);
+    } else {
+        setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &(int){SOCKET_BYTES}, sizeof(int));
+        life_line = carrier_in;
+        carrier_in = carrier_out = fd;   /* what was carrier_out stays open: its end would be that of the life line */
+        build_bytes(&b, T_TOKEN, token.at, token.length);
+    }
+    send_fields(0, CONNECT, &b);
+}
+
 static void take_frame(const struct header *h, struct chunk *payload) {
     struct call *c = h->kind == CALL ? NULL : call_find(h->call);
     switch (h->kind) {
     case CALL: begin_call(h, payload); return;
     case PING: send_bytes(h->call, PONG, 0, NULL, 0); break;
     case BYE: leave(0); break;
+    case CONNECT: move_carrier(span_of(payload->data, payload->length)); break;
     case DATA:
         if (!c) break;
         take_data(c, h, payload);
@@ -141,6 +171,13 @@ static bool read_carrier(void) {
     return true;
 }
 
+static void look_at_life_line(void) {
+    uint8_t byte;
+    ssize_t n = read(life_line, &byte, 1);
+    if (n > 0) breach("the host spoke over the carrier that it had left");
+    if (n == 0 || (errno != EAGAIN && errno != EINTR)) leave(0);
+}
+
 /* ---- start and loop ---- */
 
 static int move_up(int fd) {
@@ -197,7 +234,7 @@ static void take_signals(void) {
 }
 
 /* What poll() is asked: the carrier, signals and jobs first, then one place a supervisor. */
-enum { P_IN, P_OUT, P_SIGNALS, P_JOBS, P_FIXED };
+enum { P_IN, P_OUT, P_LIFE, P_SIGNALS, P_JOBS, P_FIXED };
 
 static size_t watch(struct pollfd **fds, size_t *capacity, int *timeout) {
     size_t n = P_FIXED;
@@ -207,6 +244,7 @@ static size_t watch(struct pollfd **fds, size_t *capacity, int *timeout) {
     }
     (*fds)[P_IN] = (struct pollfd){carrier_in, POLLIN, 0};
     (*fds)[P_OUT] = (struct pollfd){out.first ? carrier_out : -1, POLLOUT, 0};
+    (*fds)[P_LIFE] = (struct pollfd){life_line, POLLIN, 0};
     (*fds)[P_SIGNALS] = (struct pollfd){signals, POLLIN, 0};
     (*fds)[P_JOBS] = (struct pollfd){jobs_event, POLLIN, 0};
     int64_t next = INT64_MAX, now = now_us();
@@ -244,6 +282,7 @@ int main(int count, char **arguments) {
         end_orphans_of_killed_supervisors();
         if (fds[P_JOBS].revents) collect_jobs(jobs_event);
         if (fds[P_SIGNALS].revents) take_signals();
+        if (fds[P_LIFE].revents) look_at_life_line();
         if (fds[P_IN].revents && !read_carrier()) leave(0);
     }
 }
