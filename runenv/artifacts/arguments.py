@@ -23,9 +23,9 @@ from anyio import to_thread
 
 from runenv.artifacts.artifact import Scope
 from runenv.artifacts.copies import Copies
-from runenv.artifacts.handles import find, shown_name, whole
+from runenv.artifacts.handles import find, found_in_any, shown_name, whole
 from runenv.artifacts.media import charset
-from runenv.artifacts.nested import Nested
+from runenv.artifacts.nested import Nested, plain_copy
 from runenv.errors import ArtifactError, ArtifactExpiredError, ArtifactMissingError, ConfigError, LimitError
 from runenv.types import DEFAULT
 
@@ -222,9 +222,14 @@ async def _expand(
     by_form: dict[Form, dict[str, Any]] = {}
     for name, value in arguments.items():
         by_form.setdefault(forms.of(name), {})[name] = value
-    found: dict[Form, Nested] = {
-        form: Nested(values, str, _WANTED[form], fresh=True) for form, values in by_form.items()
-    }
+    ready: dict[str, Any] = {}
+    found: dict[Form, Nested] = {}
+    for form, values in by_form.items():
+        copied = plain_copy(values)
+        if copied is not None and not found_in_any(copied[1]):
+            ready |= copied[0]
+        else:
+            found[form] = Nested(values, str, _WANTED[form], fresh=True)
     needs: dict[_Need, None] = {}
     for form, nested in found.items():
         needs.update((need, None) for text in cast("list[str]", nested.leaves) for need in _needs(text, form))
@@ -232,7 +237,6 @@ async def _expand(
     caps.check(needs, records)
     made = {need: await _make(need, records[need.handle], store, scope, copies) for need in needs}
 
-    ready: dict[str, Any] = {}
     for form, nested in found.items():
         ready |= nested.replaced(_replacement(form, made))
     return {name: ready[name] for name in arguments}

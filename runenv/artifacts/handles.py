@@ -21,9 +21,23 @@ from runenv.placeholders import MAX_NAME, START, file_line, human_size, shown_na
 from runenv.types import FilePart
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from runenv.artifacts.artifact import Record
 
-__all__ = ("SCHEME", "Match", "find", "human_size", "mint", "parse", "part", "placeholder", "shown_name", "whole")
+__all__ = (
+    "SCHEME",
+    "Match",
+    "find",
+    "found_in_any",
+    "human_size",
+    "mint",
+    "parse",
+    "part",
+    "placeholder",
+    "shown_name",
+    "whole",
+)
 
 SCHEME: Final = "runenv+file"
 """The scheme of a handle's URI."""
@@ -85,6 +99,11 @@ def find(text: str) -> list[Match]:
             end = match.end()
             found.append(Match(f"{SCHEME}://{match[1].lower()}", start, end))
     return found
+
+
+def found_in_any(texts: Iterable[str]) -> bool:
+    """Say whether some of many texts may have handles in them: never no where `find` finds one, seldom yes else."""
+    return _FOUND.search("\n".join(text for text in texts if "://" in text)) is not None
 
 
 def parse(text: str) -> str:

@@ -1,8 +1,9 @@
 """Values within values: finds what is to be replaced in them, and builds copies with the replacements. Pure.
 
-`results.py` replaces artifacts, `arguments.py` handles. A container is a list, a tuple, a mapping, a dataclass or a
-pydantic model; everything else is opaque and shared by original and copy. Keys are never touched. The original is never
-changed. No depth is too deep and cycles stay cycles, since nothing here calls itself.
+`results.py` replaces artifacts, `arguments.py` handles; most arguments have none, and `plain_copy` is for those. A
+container is a list, a tuple, a mapping, a dataclass or a pydantic model; everything else is opaque and shared by
+original and copy. Keys are never touched. The original is never changed. No depth is too deep and cycles stay cycles,
+since nothing here calls itself.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pydantic import BaseModel
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ("Nested",)
+__all__ = ("Nested", "plain_copy")
 
 _SCALARS: Final = frozenset({int, float, bool, type(None), bytes})
 _OPAQUE: Final = 0
@@ -50,9 +51,7 @@ class Nested:
         self._parents: dict[int, list[int]] = {}
         self._touched: set[int] = set()
         self._plain: set[int] = set()
-        self._copy = _plain_copy(value, wanted) if fresh and leaf is str else None
-        if self._copy is None:
-            self._discover()
+        self._discover()
         self._copied = self._with_parents(self._touched) | (self._plain if fresh else set())
 
     @property
@@ -71,8 +70,6 @@ class Nested:
         Args:
             replacement: called with a leaf and the container that it is in (None for the value itself).
         """
-        if self._copy is not None:
-            return self._copy
         shells = [(key, node) for key in self._copied if not isinstance(node := self._nodes[key], tuple)]
         copies: dict[int, Any] = {key: _shell(node) for key, node in shells}
 
@@ -156,35 +153,36 @@ class Nested:
             copies[key] = node._make(items) if hasattr(node, "_make") else tuple(items)
 
 
-def _plain_copy(value: object, wanted: Callable[[str], bool]) -> Any:  # noqa: ANN401
-    """Copy what a model usually gives: dicts, lists and scalars with nothing to replace; None when it is not that.
+def plain_copy(value: dict[str, Any]) -> tuple[dict[str, Any], list[str]] | None:
+    """Copy what a model usually gives, and return the copy and the texts in it, keys aside.
 
-    Measured on 2026-11-28: 1,000 levels of containers in 0.7 ms, and in 3 ms the general way.
+    That is a tree of dicts, lists and scalars; None for all else, such as a list that is in two places. Every container
+    is copied. Measured on 2026-11-28: 3,000 containers in 2 ms, and in 8 ms by `Nested`.
     """
-    if type(value) is not dict:
-        return None
-    copies: dict[int, Any] = {id(value): value.copy()}
-    waiting: list[Any] = [value]
+    top = value.copy()
+    copies: list[Any] = [top]
+    known = {id(value)}
     texts: list[str] = []
-    for node in waiting:
-        shell: Any = None
-        for key, child in node.items() if type(node) is dict else enumerate(node):
-            kind = type(child)
-            if kind is str:
-                texts.append(child)
-            elif kind is dict or kind is list:
-                known = copies.get(id(child))
-                if known is None:
-                    known = copies[id(child)] = child.copy()
-                    waiting.append(child)
-                if shell is None:
-                    shell = copies[id(node)]
-                shell[key] = known
-            elif kind not in _SCALARS:
-                return None
-    if any(map(wanted, texts)):
-        return None
-    return copies[id(value)]
+    while copies:
+        below: list[Any] = []
+        originals: list[object] = []
+        for node in copies:  # what is in it are originals still
+            for key, child in node.items() if type(node) is dict else enumerate(node):
+                kind = type(child)
+                if kind is str:
+                    texts.append(child)
+                elif kind is dict or kind is list:
+                    originals.append(child)
+                    node[key] = child = child.copy()  # noqa: PLW2901
+                    below.append(child)
+                elif kind not in _SCALARS:
+                    return None
+        ids = set(map(id, originals))
+        if len(ids) < len(originals) or not known.isdisjoint(ids):
+            return None
+        known |= ids
+        copies = below
+    return top, texts
 
 
 def _is_container(value: object) -> bool:

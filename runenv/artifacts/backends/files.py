@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from runenv.artifacts.backends.backend import CHUNK_BYTES
 from runenv.artifacts.backends.threads import to_its_end
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from runenv.artifacts.backends.threads import Threads
 
 __all__ = ("read_pieces", "write_all")
+
+PIECES_AT_ONCE: Final = 2
+"""Read by a thread before it wakes the event loop."""
 
 
 async def read_pieces(threads: Threads, fd: int, start: int, end: int | None) -> AsyncGenerator[bytes]:
@@ -28,31 +31,34 @@ async def read_pieces(threads: Threads, fd: int, start: int, end: int | None) ->
         end: the same; None: its end, wherever that is by then.
     """
 
-    def begin() -> asyncio.Future[bytes]:
-        size = CHUNK_BYTES if end is None else min(CHUNK_BYTES, end - start)
-        return threads.start(partial(os.pread, fd, size, start))
+    def begin() -> asyncio.Future[list[bytes]]:
+        return threads.start(partial(_read, fd, start, end))
 
-    if end is not None and start >= end:
-        return
-    reading = begin()
+    reading, more = begin(), True
     try:
-        while True:
+        while more:
             if not reading.done():
                 await asyncio.wait((reading,))
-            piece = reading.result()
-            if not piece:
-                return
-            start += len(piece)
-            is_last = end is not None and start >= end
-            if not is_last:
+            pieces = reading.result()
+            start += sum(map(len, pieces))
+            if more := bool(pieces[-1]):
                 reading = begin()
-            yield piece
-            if is_last:
-                return
+            for piece in filter(None, pieces):
+                yield piece
     finally:
         if not reading.done():
             await to_its_end(asyncio.wait((reading,)))
         reading.exception()  # seen: otherwise the loop logs it
+
+
+def _read(fd: int, start: int, end: int | None) -> list[bytes]:
+    """Read the next pieces, of which the last is empty when there are no more."""
+    pieces: list[bytes] = []
+    while len(pieces) < PIECES_AT_ONCE and (not pieces or pieces[-1]):
+        size = CHUNK_BYTES if end is None else min(CHUNK_BYTES, end - start)
+        pieces.append(os.pread(fd, size, start))
+        start += len(pieces[-1])
+    return pieces
 
 
 def write_all(fd: int, data: bytes) -> None:

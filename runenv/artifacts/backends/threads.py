@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import anyio
 
@@ -78,39 +79,85 @@ class Threads:
 
 
 class Trailing:
-    """Blocking calls one after the other, each in a thread while its caller prepares the next one.
+    """Blocking calls one after the other in a thread, a few of them behind their caller, who prepares the next ones.
+
+    The thread goes from call to call by itself, and a caller who must wait is woken when half of those ahead are done:
+    waking the event loop, or a thread, takes as long as hashing 100 KB.
 
     Args:
         threads: where they run.
+        ahead: how many calls may wait for their turn.
     """
 
-    def __init__(self, threads: Threads) -> None:
+    def __init__(self, threads: Threads, ahead: int = 4) -> None:
         self._threads = threads
-        self._last: asyncio.Future[Any] | None = None
+        self._ahead = ahead
+        self._waiting: deque[Callable[[], object]] = deque()
+        self._turn: asyncio.Future[None] | None = None  # until the thread finds nothing more to do
+        self._room: asyncio.Future[None] | None = None
+        self._error: BaseException | None = None
 
     async def run(self, function: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
-        """Begin a call when the last one has ended, and raise what that one raised."""
-        await self.end()
-        self._last = self._threads.start(partial(function, *args, **kwargs))
+        """Let a call wait for its turn as soon as there is room, and raise what an earlier one raised."""
+        while len(self._waiting) >= self._ahead:
+            self._room = asyncio.get_running_loop().create_future()
+            await self._room
+        self._raise()
+        self._waiting.append(partial(function, *args, **kwargs))
+        if self._turn is None:
+            self._begin()
 
     @property
     def is_idle(self) -> bool:
-        """No call is under way."""
-        return self._last is None or self._last.done()
+        """No call waits or is under way."""
+        return self._turn is None
 
     async def end(self) -> None:
-        """Wait for the last call, and raise what it raised."""
-        if self._last is not None:
-            if not self._last.done():
-                await asyncio.wait((self._last,))  # cancelling who waits must not cancel it
-            last, self._last = self._last, None
-            last.result()
+        """Wait for the last call, and raise what one raised."""
+        while self._turn is not None:
+            await asyncio.wait((self._turn,))  # cancelling who waits must not cancel it
+        self._raise()
 
     async def stop(self) -> None:
-        """Wait for the last call whatever happens, and whatever it raises."""
-        if self._last is not None:
-            await to_its_end(asyncio.wait((self._last,)))
-            self._last.exception()  # seen: otherwise the loop logs it
+        """Wait for the call that is under way whatever happens and whatever it raises; those after it are forgotten."""
+        self._waiting.clear()
+        while self._turn is not None:
+            await to_its_end(asyncio.wait((self._turn,)))
+        self._error = None
+
+    def _begin(self) -> None:
+        self._turn = self._threads.start(partial(self._work, asyncio.get_running_loop()))
+        self._turn.add_done_callback(self._ended)
+
+    def _work(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Do what waits, in the thread. What comes after it found nothing is left to `_ended`."""
+        while True:
+            try:
+                call = self._waiting.popleft()
+            except IndexError:
+                return
+            call()
+            if self._room is not None and len(self._waiting) <= self._ahead // 2:
+                loop.call_soon_threadsafe(self._let_in)
+
+    def _ended(self, turn: asyncio.Future[None]) -> None:
+        self._turn = None
+        self._error = turn.exception()
+        if self._error is not None:
+            self._waiting.clear()
+        elif self._waiting:
+            self._begin()
+        self._let_in()
+
+    def _let_in(self) -> None:
+        room, self._room = self._room, None
+        if room is not None and not room.done():
+            room.set_result(None)
+
+    def _raise(self) -> None:
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
 
 
 class Inline:

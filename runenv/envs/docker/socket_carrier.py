@@ -5,14 +5,15 @@ it. Once the guest has greeted, it is asked to connect there, and its link goes 
 untrusted runs. Then socket and folder are removed: what is left of them in the container is an empty folder that
 nothing can be put into, and on the host nothing at all. Attach stays open: its end is still the end of the guest.
 
-Whether engine and guest can see a folder of this host is not guessed: the connection is the proof. An engine in a
-virtual machine or at the other end of a shared socket refuses a mount whose source it does not have, user namespaces
-and SELinux refuse the connection; then the env stays on attach, and so do all later ones of this process on that
-engine. `env.describe()` tells why. Above it is `env.py`; below it the link and its streams.
+Whether engine and guest can see a folder of this host is not guessed: the connection is the proof. An engine of another
+machine, a virtual one or one whose socket was passed into a container refuses a mount whose source it does not have;
+user namespaces and SELinux may refuse the mount or the connection. Then the env stays on attach, and so do all later
+ones of this process on that engine. `env.describe()` tells why. Above it is `env.py`; below it are the link and its
+streams.
 
-What it costs: as long as such a container runs, `docker cp` does not work with it, for the engine looks for the source
-of every mount each time. `exec`, `commit` and `export` do. (2026-11-28: a folder that stayed would be left behind by
-every owner that is killed.)
+What it costs: `docker cp` does not work with such a container while it runs, for the engine looks for the source of
+every mount each time; `docker exec`, `commit` and `export` do. (2026-11-28: the folder could stay as long as the env,
+but then every owner that is killed would leave one.)
 """
 
 from __future__ import annotations
