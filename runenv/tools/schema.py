@@ -169,7 +169,7 @@ def _plain(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[st
     return made
 
 
-def check(arguments: Mapping[str, object], *, tool: str) -> None:
+def check(arguments: object, *, tool: str) -> None:
     """Refuse arguments that no code should have to walk: hooks, records and validators do.
 
     Raises:

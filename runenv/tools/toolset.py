@@ -306,20 +306,21 @@ class Toolset:
     async def _hooked(self, tool: Tool, arguments: Mapping[str, object]) -> ToolResult:
         result: ToolResult | None = None
         if self._before_call is not None:
-            changed = await _awaited(self._before_call(tool.name, copy.deepcopy(arguments)))
+            changed: object = await _awaited(self._before_call(tool.name, copy.deepcopy(arguments)))
             if isinstance(changed, ToolResult):
                 result = changed
+            elif isinstance(changed, Mapping):
+                arguments = cast("Mapping[str, object]", changed)
             elif changed is not None:
-                if not isinstance(changed, Mapping):
-                    raise TypeError(f"before_call returns None, arguments or a ToolResult, not {changed!r}")
-                arguments = changed
+                raise TypeError(f"before_call returns None, arguments or a ToolResult, not {changed!r}")
         if result is None:
             result = await tool.call(arguments)
         if self._after_call is not None:
-            swapped = await _awaited(self._after_call(tool.name, copy.deepcopy(arguments), result))
-            if swapped is not None and not isinstance(swapped, ToolResult):
+            swapped: object = await _awaited(self._after_call(tool.name, copy.deepcopy(arguments), result))
+            if isinstance(swapped, ToolResult):
+                result = swapped
+            elif swapped is not None:
                 raise TypeError(f"after_call returns None or a ToolResult, not {swapped!r}")
-            result = result if swapped is None else swapped
         return result
 
     async def _absorbed(self, result: ToolResult) -> ToolResult:

@@ -72,7 +72,7 @@ class _CopiesResults(_ChangesPut):
 
 class _HoldsStreams(ArtifactStore):
     async def put(self, data: Any, **options: Any) -> str:  # noqa: ANN401 - handed on
-        if not isinstance(data, bytes | str | Artifact) and hasattr(data, "__aiter__"):
+        if not isinstance(data, bytes | Artifact) and hasattr(data, "__aiter__"):
             data = b"".join([chunk async for chunk in data])
         return await super().put(data, **options)
 

@@ -115,7 +115,11 @@ def test_the_work_grows_with_the_texts_not_faster(text: str, old: str, new: str,
 async def test_the_loop_turns_while_an_edit_is_worked_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """T5: what is near a text that is not there is looked for in a thread."""
     turned = threading.Event()
-    monkeypatch.setattr(replacing, "nearest", lambda *_: [0] if turned.wait(20) else [])
+
+    def nearest(*_: object) -> list[int]:
+        return [0] if turned.wait(20) else []
+
+    monkeypatch.setattr(replacing, "nearest", nearest)
     async with anyio.create_task_group() as tasks, scripted({"x": "a line\n" * 4_000}) as files:
 
         async def edit() -> None:

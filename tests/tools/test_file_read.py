@@ -382,7 +382,11 @@ async def test_the_loop_turns_while_similar_names_are_looked_for(monkeypatch: py
         random.Random(len(names)).shuffle(letters)
         names.add("".join(letters))
     turned = threading.Event()
-    monkeypatch.setattr(failures, "nearest", lambda *given: nearest(*given) if turned.wait(20) else [])
+
+    def waiting(*given: Any) -> list[int]:  # noqa: ANN401 - as they are
+        return nearest(*given) if turned.wait(20) else []
+
+    monkeypatch.setattr(failures, "nearest", waiting)
     held = {f"many/{name}": "" for name in names}
     async with anyio.create_task_group() as tasks, scripted(held) as files:
 

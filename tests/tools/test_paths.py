@@ -85,8 +85,8 @@ async def test_what_is_denied_wins() -> None:
 
 NAMES = st.sampled_from(["a", "b", "home", "work", "a.key"])
 PARTS = st.sampled_from(["a", "b", "work", "*", "**", "?", "[ab]", "a**", "*.key", "home"])
-PATTERNS = st.builds(
-    lambda start, parts: start + "/".join(parts), st.sampled_from(["", "/"]), st.lists(PARTS, min_size=1, max_size=3)
+PATTERNS = st.lists(PARTS, min_size=1, max_size=3).map("/".join) | st.lists(PARTS, min_size=1, max_size=3).map(
+    lambda parts: "/" + "/".join(parts)
 )
 
 

@@ -307,7 +307,12 @@ async def test_lines_cannot_imitate_an_answer() -> None:
 
 async def test_long_patterns_are_refused_in_words(env: RunEnv) -> None:
     """T1: they never reach the command line of a search."""
-    for arguments in ({"include": "x" * 5000}, {"exclude": ["x"] * 100}, {"include": "{" + "a," * 200_000 + "}"}):
+    hostile: list[dict[str, Any]] = [
+        {"include": "x" * 5000},
+        {"exclude": ["x"] * 100},
+        {"include": "{" + "a," * 200_000 + "}"},
+    ]
+    for arguments in hostile:
         answer = await grep(env, pattern="x", **arguments)
         assert answer.is_error
         assert len(answer.text) < 1000

@@ -111,6 +111,15 @@ async def test_a_call_that_could_not_be_read_does_nothing() -> None:
     assert answer == call.answer
 
 
+def go_on(*_: object) -> None:
+    """A hook that changes nothing."""
+
+
+def say_yes(*_: object) -> str:
+    """A hook that gives what none may give."""
+    return "yes"
+
+
 def nested(depth: int) -> object:
     """Lists in one another."""
     value: object = 1
@@ -129,7 +138,7 @@ def nested(depth: int) -> object:
 )
 async def test_T1_whatever_the_arguments_are_a_call_is_answered(value: object, store: ArtifactStore) -> None:
     """In every place of every tool, in short words, with hooks and records that look at them."""
-    async with open_env(LocalConfig()) as env, toolset(env, store, scope="r", before_call=lambda *_: None) as tools:
+    async with open_env(LocalConfig()) as env, toolset(env, store, scope="r", before_call=go_on) as tools:
         for tool in tools:
             for name in cast("dict[str, object]", tool.definition.parameters["properties"]):
                 answer = await tools.call(tool.name, {name: value, **({} if name == "path" else {"path": "a"})})
@@ -190,7 +199,7 @@ def test_an_own_tool_has_a_name_of_its_own() -> None:
 @pytest.mark.parametrize("hook", ["before_call", "after_call"])
 async def test_a_hook_that_returns_nonsense_is_a_fault_of_the_program(hook: str) -> None:
     """Not of the model, which must not hear of it."""
-    async with scripted() as env, toolset(env, **cast("Any", {hook: lambda *_: "yes"})) as tools:
+    async with scripted() as env, toolset(env, **cast("Any", {hook: say_yes})) as tools:
         with pytest.raises(TypeError, match=f"{hook} returns"):
             await tools.call("exec", {"command": "true"})
 
