@@ -310,7 +310,7 @@ class Toolset:
             if isinstance(changed, ToolResult):
                 result = changed
             elif isinstance(changed, Mapping):
-                arguments = cast("Mapping[str, object]", changed)
+                arguments = changed
             elif changed is not None:
                 raise TypeError(f"before_call returns None, arguments or a ToolResult, not {changed!r}")
         if result is None:
