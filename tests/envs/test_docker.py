@@ -18,6 +18,7 @@ import docker.errors
 import pytest
 
 from runenv.config import BindMount, TmpfsMount, VolumeMount
+from runenv.env import Searches
 from runenv.envs import open_env
 from runenv.envs.docker import mounts as mounts_module
 from runenv.errors import ConfigError, EnvClosedError, EnvStartError
@@ -505,6 +506,17 @@ async def test_a_call_may_run_as_another_user(mark: Marked) -> None:
         root = await lines(env, "id -u; grep -c 'CapEff:.0*$' /proc/self/status", user="0")
         assert root == ["0", "1"]
         assert not (await env.exec("touch /workspace/of-other", user="4242")).ok
+        long = await env.exec("seq 1 100000", user="4242")
+        path = long.stdout.spill_path
+        assert path is not None
+        assert path in long.stdout.text
+        assert (await env.stat(path)).size == len(await env.read(path)) == 588_895
+        async with env.open_read(path, offset=588_888) as chunks:
+            assert b"".join([chunk async for chunk in chunks]) == b"100000\n"
+        assert isinstance(env, Searches)
+        assert [line.number for line in (await env.grep("^77777$", path)).lines] == [77777]
+        with pytest.raises(FileNotFoundError):
+            await env.read(f"{path}-not-there")
 
 
 async def test_guests_for_other_users_are_started_once(mark: Marked, engine: docker.APIClient) -> None:

@@ -8,7 +8,7 @@ staged and not locked is a leftover. Above is `cataloged.py`; records are the ca
 
 What a put costs is compared with a copy that is synced as well: it has 0.85 to 1.3 of that one's speed. A plain copy is
 four to six times as fast and is in memory only. A get has a third of a plain copy's speed: its hash is checked, and to
-hash alone takes nearly twice as long as to copy (2026-11-28, 256 MiB, 2 cores).
+hash alone takes over one and a half times as long as to copy (2026-11-28, 256 MiB, 2 cores).
 """
 
 from __future__ import annotations

@@ -216,12 +216,15 @@ class DockerEnv(GuestedEnv):
         finally:
             hello.cancel()
 
+    def _spill_folder(self, suffix: str) -> str:
+        return f"{TMP}/.runenv-{self.id}{suffix}"
+
     def _request(self, suffix: str) -> Request:
         # The last of a tag is refused by the guest, so the smaller quota replaces the configured one.
         fields = [(tag, value) for tag, value in self._hello_fields() if tag is not Tag.SPILL_QUOTA]
         return [
             (Tag.WORKDIR, self._config.workdir.encode()),
-            (Tag.SPILL_DIR, f"{TMP}/.runenv-{self.id}{suffix}".encode()),
+            (Tag.SPILL_DIR, self._spill_folder(suffix).encode()),
             (Tag.SPILL_QUOTA, self._spec.spill_quota_bytes),
             (Tag.HOME, f"{TMP}/home{suffix}".encode()),
             (Tag.FLAGS, 0),
@@ -238,6 +241,13 @@ class DockerEnv(GuestedEnv):
 
     # -- other users
 
+    def _user_at(self, path: str) -> str | None:
+        begun = self._spill_folder("")
+        if not path.startswith(f"{begun}-"):
+            return None
+        folder = path[len(begun) :].partition("/")[0]
+        return next((user for user in self._others if folder == _suffix(user)), None)
+
     def _search_program(self) -> list[str]:
         return [GUEST_PROGRAM, "search", f"workdir={self._workdir}"]
 
@@ -253,7 +263,7 @@ class DockerEnv(GuestedEnv):
                 assert self._container is not None  # noqa: S101 - the env is open
                 other = self._new_link()
                 self._carriers.append(await self._container.exec(user, other))
-                await self._greet(other, self._request(f"-{user.replace(':', '-')}"))
+                await self._greet(other, self._request(_suffix(user)))
                 self._others[user] = other
         return other
 
@@ -295,6 +305,11 @@ class DockerEnv(GuestedEnv):
                 else:
                     return
         _log.warning("the container %s was not removed: %s", self._name, reason)
+
+
+def _suffix(user: str) -> str:
+    """Return what tells the folders of a user's guest from those of the env's own."""
+    return f"-{user.replace(':', '-')}"
 
 
 def _numeric(user: str) -> str:

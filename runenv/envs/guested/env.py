@@ -142,7 +142,7 @@ class GuestedEnv(Life):
             raise ValueError(f"max_bytes cannot be negative: {limit}")
         fields = _range(path, offset, length)
         fields.append((Tag.LIMIT, min(limit, MAX_NUMBER)))
-        link = await self._ready()
+        link = await self._link_at(path)
         with self._distrust(link), link.call(Verb.GET, fields) as call:
             content: bytes | bytearray = b""
             while (received := await call.receive()) is not None:
@@ -165,7 +165,7 @@ class GuestedEnv(Life):
     ) -> AsyncGenerator[AsyncIterator[bytes]]:
         """Stream a file of any size; see `RunEnv.open_read`."""
         fields = _range(path, offset, length)
-        link = await self._ready()
+        link = await self._link_at(path)
         with self._distrust(link), link.call(Verb.GET, fields) as call:
             yield _Chunks(call, partial(self._distrust, link))
 
@@ -193,7 +193,7 @@ class GuestedEnv(Life):
         fields: Request = [(Tag.PATH, path_bytes(path))]
         if not follow_symlinks:
             fields.append((Tag.FLAGS, Flag.NO_FOLLOW))
-        link = await self._ready()
+        link = await self._link_at(path)
         with self._distrust(link), link.call(Verb.STAT, fields) as call:
             return entry_of(await call.result()).info(path)
 
@@ -335,11 +335,18 @@ class GuestedEnv(Life):
 
     # -- inside
 
+    async def _link_at(self, path: str) -> Link:
+        """Return the link to the guest that can read a path."""
+        user = self._user_at(path)
+        return await (self._ready() if user is None else self._link_for(user))
+
     async def _search(
         self, command: Sequence[str | bytes], path: str, timeout: float, read: Callable[[ExecResult], Found]
     ) -> Found:
-        link = await self._ready()
-        done = await self.exec(command, timeout=timeout, max_output_bytes=searches.MAX_OUTPUT_BYTES)
+        link = await self._link_at(path)
+        done = await self.exec(
+            command, user=self._user_at(path), timeout=timeout, max_output_bytes=searches.MAX_OUTPUT_BYTES
+        )
         searches.check_result(done, path)
         with self._distrust(link):
             return read(done)

@@ -100,6 +100,10 @@ class Life:
         """Return a link to a guest that runs as another user."""
         raise ConfigError(f"a {self.kind} env runs all commands as one user, it cannot run one as {user!r}")
 
+    def _user_at(self, path: str) -> str | None:  # noqa: ARG002 - for backends with more than one guest
+        """Return the user whose guest alone can read a path: a spill file of theirs; None for the env's own."""
+        return None
+
     def _search_program(self) -> list[str]:
         """Return the command of `guest search` in this env, with the arguments that say where it may look."""
         raise NotImplementedError
