@@ -41,7 +41,7 @@ STAMP: Final = "stamp"
 """File beside the programs that says what they were made from."""
 
 WARNINGS: Final = ("-std=c11", "-Wall", "-Wextra", "-Werror")
-FLAGS: Final = (*WARNINGS, "-Os", "-static", "-s", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables")
+FLAGS: Final = (*WARNINGS, "-O2", "-static", "-s", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables")
 SANITIZE_FLAGS: Final = (
     *WARNINGS,
     "-g",

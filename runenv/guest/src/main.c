@@ -18,12 +18,14 @@
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 enum {
     CALLS_MAX = 4096,
     READ_BYTES = 64 * 1024,
+    AHEAD_BYTES = 4 * 1024,          /* of it, behind the rest of a payload */
     PIPE_BYTES = 1 << 20,            /* asked of the carrier's pipes */
     SOCKET_BYTES = 1 << 20,          /* and of its socket, for what we send */
 };
@@ -138,19 +140,23 @@ static void complete_frame(void) {
     } else take_frame(&in.header, payload);
 }
 
-/* Reads what the host sent; false at its end. Payloads larger than what is buffered are read into place. */
+/* Reads what the host sent; false at its end. The rest of a payload is read into place, and with it only the beginning
+ * of what follows: what comes through the buffer is copied once more. */
 static bool read_carrier(void) {
-    ssize_t n;
-    if (in.payload) n = read(carrier_in, in.payload->data + in.got, in.header.length - in.got);
-    else n = read(carrier_in, in.bytes + in.end, sizeof in.bytes - in.end);
+    size_t rest = in.payload ? in.header.length - in.got : 0;
+    struct iovec parts[] = {
+        {in.payload ? in.payload->data + in.got : NULL, rest},
+        {in.bytes + in.end, (in.payload ? AHEAD_BYTES : sizeof in.bytes) - in.end}};
+    ssize_t n = readv(carrier_in, parts, 2);
     if (n < 0) return errno == EAGAIN || errno == EINTR;
     if (n == 0) return false;
     if (in.payload) {
-        in.got += (size_t)n;
-        if (in.got == in.header.length) complete_frame();
-        return true;
-    }
-    in.end += (size_t)n;
+        size_t placed = (size_t)n < rest ? (size_t)n : rest;
+        in.got += placed;
+        in.end += (size_t)n - placed;
+        if (placed < rest) return true;
+        complete_frame();
+    } else in.end += (size_t)n;
     while (in.end - in.start >= HEADER) {
         if (!header_read(in.bytes + in.start, &in.header)) {
             if (!greeted) _exit(EXIT_BREACH);
