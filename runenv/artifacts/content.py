@@ -18,6 +18,7 @@ from runenv.errors import ConfigError, HandleError, LimitError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from runenv.artifacts.backends.backend import Chunks
     from runenv.artifacts.backends.threads import Threads
 
 __all__ = ("Content", "Known", "check_metadata", "check_ttl")
@@ -26,32 +27,47 @@ MAX_METADATA_BYTES: Final = 16 * 1024
 """Bounds the texts that a caller keeps beside an artifact, keys included."""
 HASHED_AT_ONCE: Final = 64 * 1024
 """Bytes that are hashed in the event loop, which takes less than waking a thread."""
+HASHED_LATER_BYTES: Final = 4 * 1024 * 1024
+"""What may wait for being hashed while its giver goes on."""
 
 
 class Content:
-    """What is learned of content as it passes: size, hash, first bytes."""
+    """What is learned of content as it passes: size, hash, first bytes. The `Witness` of a backend.
 
-    def __init__(self, threads: Threads) -> None:
+    Args:
+        threads: where large chunks are hashed.
+        hashed: whether the hash is wanted.
+    """
+
+    def __init__(self, threads: Threads, *, hashed: bool = True) -> None:
         self.size = 0
-        self._hash = hashlib.sha256()
         self.head = bytearray()
-        self._hashing = Trailing(threads)
+        self._hash = hashlib.sha256() if hashed else None
+        self._threads = threads
 
-    async def add(self, chunk: bytes, *, hashed: bool = True) -> None:
-        """Take a chunk, which may be hashed while the caller goes on with it."""
+    def see(self, chunk: bytes) -> None:
+        """Learn from the next chunk, at once."""
         self.size += len(chunk)
         if len(self.head) < HEAD_BYTES:
             self.head += chunk[: HEAD_BYTES - len(self.head)]
-        if hashed and len(chunk) > HASHED_AT_ONCE:
-            await self._hashing.run(self._hash.update, chunk)
-        elif hashed:
-            await self._hashing.end()
+        if self._hash is not None:
             self._hash.update(chunk)
 
-    async def sha256(self) -> str:
-        """Return the hash of what was taken, in hexadecimal digits."""
-        await self._hashing.end()
-        return self._hash.hexdigest()
+    async def watch(self, chunks: Chunks) -> Chunks:
+        """Yield the same chunks, of which large ones are hashed in a thread while the caller goes on with them."""
+        later = Trailing(self._threads, self.see, HASHED_LATER_BYTES)
+        async for chunk in chunks:
+            if self._hash is None or (len(chunk) <= HASHED_AT_ONCE and later.is_idle):
+                self.see(chunk)
+            else:
+                await later.put(chunk)
+            yield chunk
+        await later.end()
+
+    @property
+    def sha256(self) -> str:
+        """The hash of what was seen, in hexadecimal digits; nothing where it was not wanted."""
+        return "" if self._hash is None else self._hash.hexdigest()
 
 
 class Known:

@@ -11,20 +11,24 @@ import stat
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from runenv.artifacts.artifact import Artifact
 from runenv.artifacts.backends.backend import CHUNK_BYTES
+from runenv.artifacts.backends.chunks import joined
 from runenv.artifacts.backends.files import read_pieces
 from runenv.errors import ArtifactError, HandleError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterable, Iterator, Mapping
+    from collections.abc import AsyncGenerator, AsyncIterable, Mapping
 
     from runenv.artifacts.backends.backend import Chunks
     from runenv.artifacts.backends.threads import Threads
 
 __all__ = ("Data", "Source", "opened")
+
+JOINED_BYTES: Final = 128 * 1024
+"""Smaller pieces are joined; of larger ones a step for each costs less than a copy."""
 
 Data: TypeAlias = "bytes | bytearray | memoryview | Path | AsyncIterable[bytes] | Artifact"
 """Bytes, the path of a file on this host, a stream, or all of it together."""
@@ -67,7 +71,7 @@ class Source:
 
 @asynccontextmanager
 async def opened(source: Source, threads: Threads) -> AsyncGenerator[tuple[Chunks, int | None]]:
-    """Yield the content in chunks of about `CHUNK_BYTES`, and its size where that is known.
+    """Yield the content in chunks, and its size where that is known.
 
     Raises:
         OSError: the file cannot be read.
@@ -87,7 +91,7 @@ async def opened(source: Source, threads: Threads) -> AsyncGenerator[tuple[Chunk
         whole = bytes(data)  # the caller may change what is not bytes
         yield _slices(whole), len(whole)
     else:
-        yield _regrouped(data), None
+        yield joined(_cut(data), JOINED_BYTES), None
 
 
 def _open(path: Path) -> int:
@@ -106,26 +110,12 @@ async def _slices(data: bytes) -> Chunks:
         yield data[start : start + CHUNK_BYTES]
 
 
-async def _regrouped(stream: AsyncIterable[bytes]) -> Chunks:
-    """Join what is small and cut what is large; what is neither is given on as it is, without a copy."""
-    waiting: list[bytes] = []
-    size = 0
+async def _cut(stream: AsyncIterable[bytes]) -> Chunks:
+    """Yield pieces, which may be any buffers that their giver uses again, as bytes of at most `CHUNK_BYTES`."""
     async for piece in stream:
-        for part in _parts(piece):
-            if waiting and size + len(part) > CHUNK_BYTES:
-                yield b"".join(waiting)
-                waiting, size = [], 0
-            waiting.append(part)
-            size += len(part)
-    if waiting:
-        yield b"".join(waiting)
-
-
-def _parts(piece: bytes) -> Iterator[bytes]:
-    """Yield a piece, which may be any buffer that its giver uses again, as bytes of at most `CHUNK_BYTES`."""
-    if len(piece) <= CHUNK_BYTES:
-        yield bytes(piece)
-    else:
-        view = memoryview(piece)
-        for start in range(0, len(view), CHUNK_BYTES):
-            yield bytes(view[start : start + CHUNK_BYTES])
+        if len(piece) <= CHUNK_BYTES:
+            yield bytes(piece)  # of bytes this is no copy
+        else:
+            view = memoryview(piece)
+            for start in range(0, len(view), CHUNK_BYTES):
+                yield bytes(view[start : start + CHUNK_BYTES])

@@ -40,7 +40,7 @@ from runenv.types import DEFAULT
 
 if TYPE_CHECKING:
     import builtins
-    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
     from types import TracebackType
     from typing import Self
 
@@ -198,7 +198,7 @@ class ArtifactStore:
             version = await self._backend.reserve(scope_key(owner), name, _id(handle))
             now = self._clock()
 
-            async def entry(content: Content) -> Entry:
+            def entry(content: Content) -> Entry:
                 declared = source.media_type and source.media_type[:MAX_TYPE].encode(errors="replace").decode()
                 kind = effective_type(bytes(content.head), declared, name)
                 return Entry(
@@ -209,7 +209,7 @@ class ArtifactStore:
                     session=owner.session,
                     user=owner.user,
                     size=content.size,
-                    sha256=await content.sha256(),
+                    sha256=content.sha256,
                     media_type=kind,
                     declared_type=declared if differs(declared, kind) else None,
                     created=now,
@@ -226,24 +226,25 @@ class ArtifactStore:
         id: str,
         chunks: Chunks,
         size: int | None,
-        entry: Callable[[Content], Awaitable[Entry]],
+        entry: Callable[[Content], Entry],
         progress: Progress | None,
     ) -> None:
         """Write content and commit it, or leave nothing of it."""
         content = Content(self._ready)
 
         async def measured() -> Chunks:
+            done = 0
             async for chunk in chunks:
-                await content.add(chunk)
-                self._check_size(content.size)
+                done += len(chunk)
+                self._check_size(done)
                 yield chunk
                 if progress is not None:
-                    progress(content.size, size)
+                    progress(done, size)
 
         committing: Entry | None = None
         try:
-            await self._backend.write(id, measured())
-            committing = await entry(content)
+            await self._backend.write(id, measured(), content)
+            committing = entry(content)
             await to_its_end(self._backend.commit(committing, self._quotas))
         except BaseException as error:
             with suppress(StoreError):  # what it leaves is for `prune`
@@ -381,16 +382,14 @@ class ArtifactStore:
 
     @asynccontextmanager
     async def _reading(self, entry: Entry, offset: int, length: int) -> AsyncGenerator[Chunks]:
-        async with self._backend.read(entry, offset, length) as chunks:
-            yield self._checked(entry, chunks, length)
+        content = Content(self._ready, hashed=length == entry.size)
+        async with self._backend.read(entry, offset, length, content) as chunks:
+            yield self._checked(entry, chunks, length, content)
 
-    async def _checked(self, entry: Entry, chunks: Chunks, length: int) -> Chunks:
-        content = Content(self._ready)
-        whole = length == entry.size
+    async def _checked(self, entry: Entry, chunks: Chunks, length: int, content: Content) -> Chunks:
         async for chunk in chunks:
-            await content.add(chunk, hashed=whole)
             yield chunk
-        if content.size != length or (whole and await content.sha256() != entry.sha256):
+        if content.size != length or (length == entry.size and content.sha256 != entry.sha256):
             raise StoreError(f"the content of {entry.handle!r} is damaged: it is not what was stored")
 
     def path(self, record: Record) -> str | None:

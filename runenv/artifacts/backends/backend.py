@@ -26,10 +26,11 @@ __all__ = (
     "Chunks",
     "Pruned",
     "Quotas",
+    "Witness",
     "check_quotas",
 )
 
-CHUNK_BYTES: Final = 2 * 1024 * 1024
+CHUNK_BYTES: Final = 1024 * 1024
 """Content travels in chunks of about this size."""
 UNREFERENCED_SECONDS: Final = 24 * 3600.0
 """How long object storage keeps content that no record refers to, from when prune first saw it so."""
@@ -37,6 +38,18 @@ TOMBSTONE_SECONDS: Final = 7 * 24 * 3600.0
 """How long an artifact that expired is still told from one that never was."""
 
 Chunks: TypeAlias = "AsyncIterator[bytes]"
+
+
+class Witness(Protocol):
+    """Learns of content as it passes: every chunk once and in order, before the last is given on."""
+
+    def see(self, chunk: bytes) -> None:
+        """Learn from a chunk. Blocks: for a thread that has the chunk in its hands anyway."""
+        ...
+
+    def watch(self, chunks: Chunks) -> Chunks:
+        """Yield the same chunks: for a backend without such a thread."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +97,7 @@ class Backend(Protocol):
         """Return the next version of a name, for an id; nobody else gets it, now or later."""
         ...
 
-    async def write(self, id: str, chunks: Chunks) -> None:
+    async def write(self, id: str, chunks: Chunks, witness: Witness) -> None:
         """Keep content that no record refers to yet; flat memory."""
         ...
 
@@ -124,7 +137,7 @@ class Backend(Protocol):
         """Remove what has expired, and what nobody is going to refer to."""
         ...
 
-    def read(self, entry: Entry, offset: int, length: int) -> AbstractAsyncContextManager[Chunks]:
+    def read(self, entry: Entry, offset: int, length: int, witness: Witness) -> AbstractAsyncContextManager[Chunks]:
         """Open a range of the content, which stays readable while the artifact goes; it lies within the content."""
         ...
 

@@ -35,6 +35,7 @@ from obstore.exceptions import (
 from obstore.store import AzureStore, GCSStore, S3Store
 
 from runenv.artifacts.backends.backend import CHUNK_BYTES
+from runenv.artifacts.backends.chunks import joined
 from runenv.artifacts.backends.options import split_options
 from runenv.artifacts.backends.threads import to_its_end
 from runenv.errors import ConfigError, StoreError
@@ -53,6 +54,8 @@ PART_BYTES: Final = 8 * 1024 * 1024
 """Content is sent in parts of this size. S3 takes 10,000 of them: an artifact has at most 78 GiB there."""
 PARTS_AT_ONCE: Final = 3
 """Parts of an upload that are under way."""
+SENT_BYTES: Final = 2 * 1024 * 1024
+"""obstore is given pieces of at least this size: to hand one over takes as long as to copy a megabyte (2026-11-28)."""
 PIECE_BYTES: Final = 512 * 1024
 """What is read is taken from obstore in pieces of at least this size."""
 PAGE: Final = 1000
@@ -127,8 +130,8 @@ class Bucket:
             for chunk in first:
                 await send(chunk)
             first.clear()
-            async for chunk in chunks:
-                await send(chunk)
+            async for piece in joined(chunks, SENT_BYTES):
+                await send(piece)
 
     @asynccontextmanager
     async def _upload(self, key: str) -> AsyncGenerator[Callable[[bytes], Awaitable[None]]]:

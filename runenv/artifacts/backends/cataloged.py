@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
     from contextlib import AbstractAsyncContextManager
 
-    from runenv.artifacts.backends.backend import Chunks, Quotas
+    from runenv.artifacts.backends.backend import Chunks, Quotas, Witness
     from runenv.artifacts.backends.entry import Entry
 
 __all__ = ("CatalogedBackend", "Payloads")
@@ -47,7 +47,7 @@ class Payloads(Protocol):
         """Let go of it."""
         ...
 
-    async def write(self, id: str, chunks: Chunks) -> None:
+    async def write(self, id: str, chunks: Chunks, witness: Witness) -> None:
         """Keep content under an id, until this process ends at the latest. What the stream raises stays what it is."""
         ...
 
@@ -71,7 +71,7 @@ class Payloads(Protocol):
         """Remove what dead processes left under ids; return the sizes."""
         ...
 
-    def read(self, entry: Entry, offset: int, length: int) -> AbstractAsyncContextManager[Chunks]:
+    def read(self, entry: Entry, offset: int, length: int, witness: Witness) -> AbstractAsyncContextManager[Chunks]:
         """Open a range of what is under the hash of an entry."""
         ...
 
@@ -113,9 +113,9 @@ class CatalogedBackend:
         """Take the next version."""
         return await self._run(Catalog.reserve, scope, name)
 
-    async def write(self, id: str, chunks: Chunks) -> None:
+    async def write(self, id: str, chunks: Chunks, witness: Witness) -> None:
         """Write content beside the catalog."""
-        await self._payloads.write(id, chunks)
+        await self._payloads.write(id, chunks, witness)
 
     async def discard(self, id: str) -> None:
         """Remove it again, though the store was closed meanwhile."""

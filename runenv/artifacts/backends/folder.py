@@ -13,24 +13,26 @@ hash alone takes over one and a half times as long as to copy (2026-11-28, 256 M
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import fcntl
 import os
 import re
 import stat
 from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from runenv.artifacts.backends.failures import failures
 from runenv.artifacts.backends.files import read_pieces, write_all
-from runenv.artifacts.backends.threads import Threads, Trailing
+from runenv.artifacts.backends.threads import Threads, Trailing, to_its_end
 from runenv.errors import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator, Iterator
 
-    from runenv.artifacts.backends.backend import Chunks
+    from runenv.artifacts.backends.backend import Chunks, Witness
     from runenv.artifacts.backends.entry import Entry
 
 __all__ = ("FolderPayloads",)
@@ -45,6 +47,8 @@ _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PRIVATE: Final = 0o700
 _SYNC_BYTES: Final = 16 * 1024 * 1024
 """What is written before the disk is set to work on it, so that it is not idle until the end."""
+_UNWRITTEN_BYTES: Final = 8 * 1024 * 1024
+"""What may wait for being written while its giver goes on."""
 _UNWRITTEN: Final = "the content cannot be written"
 _THREADS: Final = 4
 """Threads that read and write content."""
@@ -101,27 +105,38 @@ class FolderPayloads:
         self._folders.clear()
         self._threads.stop()
 
-    async def write(self, id: str, chunks: Chunks) -> None:
+    async def write(self, id: str, chunks: Chunks, witness: Witness) -> None:
         """Stage content, and see it on the disk."""
+
+        def write(chunk: bytes) -> None:
+            witness.see(chunk)
+            write_all(fd, chunk)
+
         with failures(_UNWRITTEN):
             fd = await self._threads.run(self._stage, id)
-        writing, syncing = Trailing(self._threads), Trailing(self._threads)
+        writing = Trailing(self._threads, write, _UNWRITTEN_BYTES)
+        syncing: asyncio.Future[None] | None = None
         unsynced = 0
         try:
             async for chunk in chunks:
                 with failures(_UNWRITTEN):
-                    await writing.run(write_all, fd, chunk)
+                    await writing.put(chunk)
                     unsynced += len(chunk)
-                    if unsynced >= _SYNC_BYTES and syncing.is_idle:
-                        await syncing.run(os.fdatasync, fd)
-                        unsynced = 0
+                    if unsynced >= _SYNC_BYTES and (syncing is None or syncing.done()):
+                        if syncing is not None:
+                            syncing.result()  # an error is told once: the last one would not tell it again
+                        syncing, unsynced = self._threads.start(partial(os.fdatasync, fd)), 0
             with failures(_UNWRITTEN):
                 await writing.end()
-                await syncing.end()
+                if syncing is not None:
+                    await asyncio.wait((syncing,))
+                    syncing.result()
                 await self._threads.run(os.fsync, fd)
         finally:
             await writing.stop()
-            await syncing.stop()
+            if syncing is not None:
+                await to_its_end(asyncio.wait((syncing,)))
+                syncing.exception()  # seen: otherwise the loop logs it
 
     def discard(self, id: str) -> None:
         """Remove what is staged, and let go of it."""
@@ -171,7 +186,7 @@ class FolderPayloads:
         return swept
 
     @asynccontextmanager
-    async def read(self, entry: Entry, offset: int, length: int) -> AsyncGenerator[Chunks]:
+    async def read(self, entry: Entry, offset: int, length: int, witness: Witness) -> AsyncGenerator[Chunks]:
         """Open a range of the content, which stays readable when it is unlinked."""
         fd = await self._threads.open(lambda: self._open(entry))
 
@@ -180,7 +195,7 @@ class FolderPayloads:
                 async for chunk in pieces:
                     yield chunk
 
-        pieces = read_pieces(self._threads, fd, offset, offset + length)
+        pieces = read_pieces(self._threads, fd, offset, offset + length, see=witness.see)
         try:
             yield chunks()
         finally:

@@ -10,7 +10,7 @@ from runenv.artifacts.backends.backend import CHUNK_BYTES
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator
 
-    from runenv.artifacts.backends.backend import Chunks
+    from runenv.artifacts.backends.backend import Chunks, Witness
     from runenv.artifacts.backends.entry import Entry
 
 __all__ = ("MemoryPayloads",)
@@ -34,9 +34,9 @@ class MemoryPayloads:
         self._written.clear()
         self._kept.clear()
 
-    async def write(self, id: str, chunks: Chunks) -> None:
+    async def write(self, id: str, chunks: Chunks, witness: Witness) -> None:
         """Collect the chunks."""
-        self._written[id] = b"".join([chunk async for chunk in chunks])
+        self._written[id] = b"".join([chunk async for chunk in witness.watch(chunks)])
 
     def discard(self, id: str) -> None:
         """Forget what is under an id."""
@@ -59,7 +59,7 @@ class MemoryPayloads:
         return []
 
     @asynccontextmanager
-    async def read(self, entry: Entry, offset: int, length: int) -> AsyncGenerator[Chunks]:
+    async def read(self, entry: Entry, offset: int, length: int, witness: Witness) -> AsyncGenerator[Chunks]:
         """Yield slices of it."""
         data = self._kept.get(entry.sha256, b"")
 
@@ -67,7 +67,7 @@ class MemoryPayloads:
             for start in range(offset, offset + length, CHUNK_BYTES):
                 yield data[start : min(start + CHUNK_BYTES, offset + length)]
 
-        yield chunks()
+        yield witness.watch(chunks())
 
     def uri(self, entry: Entry) -> str:
         """Return a name that is good in this process only."""

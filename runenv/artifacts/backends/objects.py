@@ -38,7 +38,7 @@ from runenv.errors import LimitError, StoreError
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 
-    from runenv.artifacts.backends.backend import Chunks, Quotas
+    from runenv.artifacts.backends.backend import Chunks, Quotas, Witness
     from runenv.artifacts.backends.bucket import Download
 
 __all__ = ("ObjectBackend",)
@@ -138,9 +138,9 @@ class ObjectBackend:
         self._highest[folder] = highest + 1
         return highest + 1
 
-    async def write(self, id: str, chunks: Chunks) -> None:
+    async def write(self, id: str, chunks: Chunks, witness: Witness) -> None:
         """Upload the content."""
-        await self._bucket.upload(_payload(id), chunks)
+        await self._bucket.upload(_payload(id), witness.watch(chunks))
 
     async def discard(self, id: str) -> None:
         """Remove the content again, unless there may be a record."""
@@ -263,7 +263,7 @@ class ObjectBackend:
         return None if text is None else Entry.from_json(text, id=id, scope=scope)
 
     @asynccontextmanager
-    async def read(self, entry: Entry, offset: int, length: int) -> AsyncGenerator[Chunks]:
+    async def read(self, entry: Entry, offset: int, length: int, witness: Witness) -> AsyncGenerator[Chunks]:
         """Ask for a few parts at once, whose data wait in the network until it is their turn: memory holds pieces."""
 
         async def part(start: int) -> Download:
@@ -281,7 +281,7 @@ class ObjectBackend:
 
         end = offset + length
         async with aclosing(pieces()) as chunks:
-            yield chunks
+            yield witness.watch(chunks)
 
     def uri(self, entry: Entry) -> str:
         """Return its URI in the bucket."""

@@ -11,17 +11,22 @@ import os
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
 import anyio
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-__all__ = ("Inline", "Threads", "Trailing", "to_its_end")
+__all__ = ("Inline", "Leading", "Threads", "Trailing", "to_its_end")
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+_BATCH_BYTES: Final = 1024 * 1024
+"""What is gathered before a thread is set to work on it, since waking one takes its time."""
+_TURN_BYTES: Final = 16 * 1024 * 1024
+"""What a thread works on before it turns to others that wait for one."""
 
 
 async def to_its_end(work: Awaitable[T], *, undo: Callable[[T], object] | None = None) -> T:
@@ -78,86 +83,155 @@ class Threads:
             self._pool = None
 
 
-class Trailing:
-    """Blocking calls one after the other in a thread, a few of them behind their caller, who prepares the next ones.
+class _Turns:
+    """Work that a thread goes on with by itself, a turn of a few pieces at a time, for one task in the event loop.
 
-    The thread goes from call to call by itself, and a caller who must wait is woken when half of those ahead are done:
-    waking the event loop, or a thread, takes as long as hashing 100 KB.
-
-    Args:
-        threads: where they run.
-        ahead: how many calls may wait for their turn.
+    Who waits is woken when there is a reason, and not for each piece: waking a thread or the loop takes as long as
+    hashing 100 KB (2026-11-28). All is decided in the loop; the thread only takes from one queue, or adds to it.
     """
 
-    def __init__(self, threads: Threads, ahead: int = 4) -> None:
+    def __init__(self, threads: Threads) -> None:
         self._threads = threads
-        self._ahead = ahead
-        self._waiting: deque[Callable[[], object]] = deque()
-        self._turn: asyncio.Future[None] | None = None  # until the thread finds nothing more to do
-        self._room: asyncio.Future[None] | None = None
+        self._turn: asyncio.Future[None] | None = None
+        self._waiter: asyncio.Future[None] | None = None
         self._error: BaseException | None = None
-
-    async def run(self, function: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
-        """Let a call wait for its turn as soon as there is room, and raise what an earlier one raised."""
-        while len(self._waiting) >= self._ahead:
-            self._room = asyncio.get_running_loop().create_future()
-            await self._room
-        self._raise()
-        self._waiting.append(partial(function, *args, **kwargs))
-        if self._turn is None:
-            self._begin()
-
-    @property
-    def is_idle(self) -> bool:
-        """No call waits or is under way."""
-        return self._turn is None
-
-    async def end(self) -> None:
-        """Wait for the last call, and raise what one raised."""
-        while self._turn is not None:
-            await asyncio.wait((self._turn,))  # cancelling who waits must not cancel it
-        self._raise()
+        self._is_stopped = False
 
     async def stop(self) -> None:
-        """Wait for the call that is under way whatever happens and whatever it raises; those after it are forgotten."""
-        self._waiting.clear()
+        """Wait for the piece that is under way, whatever becomes of it; nothing more is done."""
+        self._is_stopped = True
         while self._turn is not None:
             await to_its_end(asyncio.wait((self._turn,)))
         self._error = None
 
-    def _begin(self) -> None:
-        self._turn = self._threads.start(partial(self._work, asyncio.get_running_loop()))
-        self._turn.add_done_callback(self._ended)
+    def _has_work(self) -> bool:
+        raise NotImplementedError
 
-    def _work(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Do what waits, in the thread. What comes after it found nothing is left to `_ended`."""
-        while True:
-            try:
-                call = self._waiting.popleft()
-            except IndexError:
-                return
-            call()
-            if self._room is not None and len(self._waiting) <= self._ahead // 2:
-                loop.call_soon_threadsafe(self._let_in)
+    def _work(self, wake: Callable[[], object]) -> None:
+        """Work on a few pieces, in the thread, and call `wake` when who waits may go on; at the end they are anyway."""
+        raise NotImplementedError
+
+    def _go_on(self) -> None:
+        """Begin a turn, unless there is one, nothing to do, or an error that nobody has seen yet."""
+        if self._turn is None and self._error is None and not self._is_stopped and self._has_work():
+            wake = partial(asyncio.get_running_loop().call_soon_threadsafe, self._wake)
+            self._turn = self._threads.start(partial(self._work, wake))
+            self._turn.add_done_callback(self._ended)
 
     def _ended(self, turn: asyncio.Future[None]) -> None:
-        self._turn = None
-        self._error = turn.exception()
-        if self._error is not None:
-            self._waiting.clear()
-        elif self._waiting:
-            self._begin()
-        self._let_in()
+        self._turn, self._error = None, turn.exception()
+        self._go_on()
+        self._wake()
 
-    def _let_in(self) -> None:
-        room, self._room = self._room, None
-        if room is not None and not room.done():
-            room.set_result(None)
+    async def _wait(self) -> None:
+        self._waiter = asyncio.get_running_loop().create_future()
+        await self._waiter
+
+    def _wake(self) -> None:
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
 
     def _raise(self) -> None:
         error, self._error = self._error, None
         if error is not None:
             raise error
+
+
+class Trailing(_Turns):
+    """Hands chunks to a function that blocks, in a thread, one after the other, while their giver goes on.
+
+    Args:
+        threads: where it runs.
+        take: called with each chunk.
+        ahead_bytes: how much may wait; more than a megabyte.
+    """
+
+    def __init__(self, threads: Threads, take: Callable[[bytes], object], ahead_bytes: int) -> None:
+        super().__init__(threads)
+        self._take = take
+        self._ahead_bytes = ahead_bytes
+        self._waiting: deque[bytes] = deque()
+        self._given = self._taken = 0  # bytes, counted by the loop and by the thread
+        self._is_ending = False
+
+    async def put(self, chunk: bytes) -> None:
+        """Give a chunk as soon as there is room for it, and raise what became of an earlier one."""
+        while self._turn is not None and self._given - self._taken >= self._ahead_bytes:
+            await self._wait()
+        self._raise()
+        self._waiting.append(chunk)
+        self._given += len(chunk)
+        self._go_on()
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing waits, and nothing is under way."""
+        return self._turn is None and not self._waiting
+
+    async def end(self) -> None:
+        """Wait for the last chunk, and raise what became of one."""
+        self._is_ending = True
+        self._go_on()
+        while self._turn is not None:
+            await asyncio.wait((self._turn,))  # cancelling who waits must not cancel it
+        self._raise()
+
+    def _has_work(self) -> bool:
+        return bool(self._waiting) and (self._is_ending or self._given - self._taken >= _BATCH_BYTES)
+
+    def _work(self, wake: Callable[[], object]) -> None:
+        until = self._taken + _TURN_BYTES
+        while self._waiting and self._taken < until and not self._is_stopped:
+            chunk = self._waiting.popleft()
+            self._take(chunk)
+            self._taken += len(chunk)
+            if self._waiter is not None and self._given - self._taken <= self._ahead_bytes // 2:
+                wake()
+
+
+class Leading(_Turns):
+    """Pieces that a thread makes, a few of them before they are asked for.
+
+    Args:
+        threads: where they are made.
+        make: returns the next piece, and nothing at the end.
+        ahead: how many may wait.
+    """
+
+    def __init__(self, threads: Threads, make: Callable[[], bytes], ahead: int) -> None:
+        super().__init__(threads)
+        self._make = make
+        self._ahead = ahead
+        self._ready: deque[bytes] = deque()
+        self._is_over = False
+
+    async def get(self) -> bytes:
+        """Return the next piece; nothing at the end. Raise what making it raised."""
+        self._go_on()
+        while not self._ready:
+            if self._turn is None:
+                self._raise()
+                return b""
+            await self._wait()
+        piece = self._ready.popleft()
+        self._go_on()
+        return piece
+
+    def _has_work(self) -> bool:
+        return not self._is_over and len(self._ready) <= self._ahead // 2
+
+    def _work(self, wake: Callable[[], object]) -> None:
+        made = 0
+        while not self._is_stopped and len(self._ready) < self._ahead and made < _TURN_BYTES:
+            piece = self._make()
+            if not piece:
+                self._is_over = True
+                return
+            self._ready.append(piece)
+            made += len(piece)
+            if self._waiter is not None:
+                wake()
 
 
 class Inline:
