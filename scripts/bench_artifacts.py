@@ -1,7 +1,8 @@
 """The measurements of artifacts, for `bench.py`: a store against copies of files, against boto3, against its own legs.
 
 Each figure with a memory is taken in a process of its own, which has moved a small piece before: what is imported, and
-what is kept for later, does not count. Ours and theirs take turns, so that a busy machine meets both.
+what is kept for later, does not count. Ours and theirs take turns, so that a busy machine meets both, and each begins
+with a disk that has nothing left to write and no file in the place of what it makes.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ SMALL: Final = 10_000
 """Artifacts that are put and got."""
 MANY: Final = 100_000
 """Artifacts that are listed."""
-TIMES: Final = 2
-"""How often a process moves the large file; the shorter time counts, since the first one waits for fresh pages."""
+TIMES: Final = 3
+"""How often a process moves the large file; the shortest time counts, since the first one waits for fresh pages."""
 SCOPE: Final = "bench"
 IMAGE: Final = "runenv/python"
 FAST_FOLDER: Final = Path("/dev/shm")  # noqa: S108 - a file system in memory
@@ -189,7 +190,9 @@ def put_file(where: Where, source: Path) -> Taken:
     async def run() -> Taken:
         async with where.open() as store:
             await store.put(os.urandom(MIB), filename="small", scope=SCOPE)
-            return await _taken(lambda: store.put(source, filename="big", scope=SCOPE), store)
+            return await _taken(
+                lambda: store.put(source, filename="big", scope=SCOPE), lambda: store.delete("big", scope=SCOPE)
+            )
 
     return asyncio.run(run())
 
@@ -199,20 +202,14 @@ def get_file(where: Where, source: Path) -> Taken:
 
     async def run() -> Taken:
         async with where.open() as store:
+            target = source.with_name("got")
+            small = await store.put(os.urandom(MIB), filename="small", scope=SCOPE)
+            await store.get_file(small, target, scope=SCOPE)
+            target.unlink()
             handle = await store.put(source, filename="big", scope=SCOPE)
-
-            async def get(length: int | None) -> None:
-                target = source.with_name("got")
-                target.unlink(missing_ok=True)
-                async with (
-                    store.open_read(handle, scope=SCOPE, length=length) as chunks,
-                    await anyio.open_file(target, "wb") as file,
-                ):
-                    async for chunk in chunks:
-                        await file.write(chunk)
-
-            await get(MIB)
-            return await _taken(lambda: get(None), store)
+            taken = await _taken(lambda: store.get_file(handle, target, scope=SCOPE), anyio.Path(target).unlink)
+            await store.clear_scope(SCOPE)
+            return taken
 
     return asyncio.run(run())
 
@@ -223,6 +220,7 @@ def copy_file(source: Path, target: Path, synced: bool) -> Taken:  # noqa: FBT00
     with Memory() as memory:
         for _ in range(TIMES):
             target.unlink(missing_ok=True)
+            os.sync()
             start = time.perf_counter()
             shutil.copyfile(source, target)
             if synced:
@@ -254,6 +252,9 @@ def boto3_transfer(server: S3Server, source: Path, direction: str) -> Taken:
     seconds: list[float] = []
     with Memory() as memory:
         for _ in range(TIMES):
+            if not is_up:
+                path.unlink(missing_ok=True)
+            os.sync()
             start = time.perf_counter()
             with path.open("rb" if is_up else "wb") as file:
                 if is_up:
@@ -288,15 +289,23 @@ def env_transfer(where: Where, source: Path, name: str) -> Taken:
                 async with store.open_read(handle, scope=SCOPE) as chunks:
                     await _drain(chunks)
 
-            actions: dict[str, Callable[[], Awaitable[object]]] = {
-                "save": lambda: save(env, "big", store, scope=SCOPE),
-                "load": lambda: load(env, handle, "loaded", store, scope=SCOPE),
-                "env_read": env_read,
-                "env_write": lambda: env.write("written", _pieces(BIG)),
-                "store_read": store_read,
-                "store_put": lambda: store.put(_pieces(BIG), filename="big", scope=SCOPE),
+            async def nothing() -> None:
+                pass
+
+            actions: dict[str, tuple[Callable[[], Awaitable[object]], Callable[[], Awaitable[object]]]] = {
+                "save": (lambda: save(env, "big", store, scope=SCOPE), lambda: store.delete("big", scope=SCOPE)),
+                "load": (lambda: load(env, handle, "made", store, scope=SCOPE), lambda: env.remove("made")),
+                "env_read": (env_read, nothing),
+                "env_write": (lambda: env.write("made", _pieces(BIG)), lambda: env.remove("made")),
+                "store_read": (store_read, nothing),
+                "store_put": (
+                    lambda: store.put(_pieces(BIG), filename="big", scope=SCOPE),
+                    lambda: store.delete("big", scope=SCOPE),
+                ),
             }
-            return await _taken(actions[name], store)
+            taken = await _taken(*actions[name])
+            await store.clear_scope(SCOPE)
+            return taken
 
     return asyncio.run(run())
 
@@ -320,7 +329,11 @@ def list_many(where: Where, number: int) -> Taken:
                     raise SystemExit(f"bench: not all {number} artifacts were listed")
 
             await count("folder/00001")
-            return await _taken(every, store)
+            with Memory() as memory:
+                start = time.perf_counter()
+                await every()
+                seconds = time.perf_counter() - start
+            return Taken(seconds, memory.growth_bytes)
 
     return asyncio.run(run())
 
@@ -339,15 +352,16 @@ def _in_turns(rounds: int, *jobs: tuple[Any, ...]) -> Sequence[list[Taken]]:
     return taken
 
 
-async def _taken(action: Callable[[], Awaitable[object]], store: ArtifactStore) -> Taken:
-    """Measure an action, and leave nothing of it in the store."""
+async def _taken(action: Callable[[], Awaitable[object]], undo: Callable[[], Awaitable[object]]) -> Taken:
+    """Measure an action, which is undone each time."""
     seconds: list[float] = []
     with Memory() as memory:
         for _ in range(TIMES):
+            os.sync()
             start = time.perf_counter()
             await action()
             seconds.append(time.perf_counter() - start)
-    await store.clear_scope(SCOPE)
+            await undo()
     return Taken(min(seconds), memory.growth_bytes)
 
 

@@ -68,12 +68,7 @@ class Copies:
         with CancelScope(shield=True):  # one that is made is one that is removed
             self._on_host.append(Path(await to_thread.run_sync(make)))
         path = self._on_host[-1] / _filename(record, safe=safe)
-        async with (
-            self._store.open_read(record.handle, scope=self._scope) as chunks,
-            await anyio.open_file(path, "xb") as file,
-        ):
-            async for chunk in chunks:
-                await file.write(chunk)
+        await self._store.get_file(record.handle, path, scope=self._scope)
         return str(path)
 
     async def in_env(self, record: Record, *, safe: bool) -> str:

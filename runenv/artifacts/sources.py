@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from runenv.artifacts.artifact import Artifact
 from runenv.artifacts.backends.backend import CHUNK_BYTES
-from runenv.artifacts.backends.chunks import joined
 from runenv.artifacts.backends.files import read_pieces
+from runenv.artifacts.chunks import joined
 from runenv.errors import ArtifactError, HandleError
 
 if TYPE_CHECKING:

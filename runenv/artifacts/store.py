@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from runenv.artifacts import handles
@@ -24,11 +24,13 @@ from runenv.artifacts.backends import make_backend
 from runenv.artifacts.backends.backend import Quotas
 from runenv.artifacts.backends.entry import Entry, scope_key
 from runenv.artifacts.backends.threads import Threads, to_its_end
+from runenv.artifacts.chunks import counted
 from runenv.artifacts.content import Content, Known, check_metadata, check_ttl
 from runenv.artifacts.media import differs
 from runenv.artifacts.media import media_type as effective_type
 from runenv.artifacts.names import check_name, split_user
 from runenv.artifacts.sources import Source, opened
+from runenv.artifacts.targets import write_file
 from runenv.errors import (
     ArtifactExpiredError,
     ArtifactMissingError,
@@ -41,6 +43,7 @@ from runenv.types import DEFAULT
 if TYPE_CHECKING:
     import builtins
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+    from pathlib import Path
     from types import TracebackType
     from typing import Self
 
@@ -379,6 +382,32 @@ class ArtifactStore:
         entry = await self._entry(handle, Scope.of(scope))
         async with self._reading(entry, offset, _within(entry, offset, length)) as chunks:
             yield chunks
+
+    async def get_file(
+        self, handle: str, path: Path, *, scope: str | Scope, progress: Progress | None = None
+    ) -> Record:
+        """Write content to a file of this host, whole or not at all; flat memory.
+
+        Args:
+            handle: what.
+            path: the file. Missing folders are made; a file that is there is replaced, at the end of a link the file
+                that it leads to, and its permissions stay.
+            scope: who asks.
+            progress: called with the bytes written so far and those of all.
+
+        Raises:
+            OSError: the file cannot be written.
+            ArtifactError: what is there is no regular file.
+            StoreError: the content is damaged. In all cases what was there is as it was.
+            ArtifactMissingError, HandleError: as for `stat`.
+        """
+        record = await self.stat(handle, scope=scope)
+        async with (
+            self.open_read(record.handle, scope=scope) as chunks,
+            aclosing(counted(chunks, record.size, progress)) as told,
+        ):
+            await write_file(self._ready, path, told)
+        return record
 
     @asynccontextmanager
     async def _reading(self, entry: Entry, offset: int, length: int) -> AsyncGenerator[Chunks]:

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
+from runenv.artifacts.chunks import counted
 from runenv.env import TreeStreams
 from runenv.errors import ArtifactError, EnvError
 from runenv.types import DEFAULT
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Mapping, Sequence
 
     from runenv.artifacts.artifact import Record, Scope
     from runenv.artifacts.store import ArtifactStore
@@ -113,7 +114,7 @@ async def load(
     record = await store.stat(handle, scope=scope)
     async with (
         store.open_read(handle, scope=scope) as chunks,
-        aclosing(_counted(chunks, record.size, progress)) as stream,
+        aclosing(counted(chunks, record.size, progress)) as stream,
     ):
         await env.write(path, stream, mode=mode)
     return record
@@ -157,7 +158,7 @@ async def save_tree(
     name = f"{_last_name(env, path) or 'files'}.tar" if filename is None else filename
     async with (
         streams.open_read_tree(path, include=include, exclude=exclude) as tar,
-        _begun(_counted(tar, None, progress)) as stream,
+        _begun(counted(tar, None, progress)) as stream,
     ):
         handle = await store.put(stream, filename=name, scope=scope, media_type=TAR, metadata=metadata, ttl=ttl)
         return handle, tar.result
@@ -240,7 +241,7 @@ async def _load_into(
 ) -> TransferResult:
     async with (
         store.open_read(record.handle, scope=scope) as chunks,
-        aclosing(_counted(chunks, record.size, progress)) as stream,
+        aclosing(counted(chunks, record.size, progress)) as stream,
     ):
         return await streams.write_tree(path, stream)
 
@@ -248,8 +249,8 @@ async def _load_into(
 async def _steady(env: RunEnv, path: str, info: FileInfo, progress: Progress | None) -> AsyncGenerator[bytes]:
     """Yield the content of a file; raise before its end if it is not what it was at the beginning."""
     done = 0
-    async with env.open_read(path) as chunks, aclosing(_counted(chunks, info.size or None, progress)) as counted:
-        async for chunk in counted:
+    async with env.open_read(path) as chunks, aclosing(counted(chunks, info.size or None, progress)) as told:
+        async for chunk in told:
             done += len(chunk)
             yield chunk
     try:
@@ -260,18 +261,6 @@ async def _steady(env: RunEnv, path: str, info: FileInfo, progress: Progress | N
         return
     if after is None or done != info.size or (after.size, after.mtime) != (info.size, info.mtime):
         raise ArtifactError(f"{path!r} changed while it was saved, so nothing was stored: save a copy of it")
-
-
-async def _counted(chunks: AsyncIterable[bytes], total: int | None, progress: Progress | None) -> AsyncGenerator[bytes]:
-    """Yield all, and tell how many bytes the receiver has taken."""
-    done = 0
-    async for chunk in chunks:
-        yield chunk
-        done += len(chunk)
-        if progress is not None:
-            progress(done, None if total is None else max(done, total))
-    if progress is not None and not done:
-        progress(0, total)
 
 
 @asynccontextmanager

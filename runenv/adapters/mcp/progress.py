@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 import anyio
 
 from runenv.artifacts import ArtifactStore
+from runenv.artifacts.chunks import counted
 from runenv.artifacts.handles import human_size
 from runenv.errors import RunEnvError
 from runenv.types import DEFAULT
@@ -140,12 +141,4 @@ class WatchedStore(ArtifactStore):
                 yield chunks
             else:
                 size = (await self.stat(handle, scope=scope)).size - offset
-                yield _counted(chunks, size if length is None else min(size, length), progress)
-
-
-async def _counted(chunks: AsyncIterator[bytes], total: int, progress: Progress) -> AsyncGenerator[bytes]:
-    done = 0
-    async for chunk in chunks:
-        yield chunk
-        done += len(chunk)
-        progress(done, total)
+                yield counted(chunks, size if length is None else min(size, length), progress)

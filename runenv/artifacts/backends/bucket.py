@@ -35,9 +35,9 @@ from obstore.exceptions import (
 from obstore.store import AzureStore, GCSStore, S3Store
 
 from runenv.artifacts.backends.backend import CHUNK_BYTES
-from runenv.artifacts.backends.chunks import joined
 from runenv.artifacts.backends.options import split_options
 from runenv.artifacts.backends.threads import to_its_end
+from runenv.artifacts.chunks import joined
 from runenv.errors import ConfigError, StoreError
 
 if TYPE_CHECKING:

@@ -2,14 +2,12 @@
 
 import errno
 import os
-import shutil
 import stat
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing, suppress
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from pathlib import Path
-from secrets import token_hex
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import IO, TYPE_CHECKING, Annotated, Final
 
 import anyio
 import anyio.to_thread
@@ -30,7 +28,7 @@ from runenv.cli.options import (
 )
 from runenv.cli.terminal import bytes_in, one_line_errors, size, transfer_bar
 from runenv.errors import ConfigError
-from runenv.types import DEFAULT, Default, Progress
+from runenv.types import DEFAULT, Default
 
 if TYPE_CHECKING:
     from runenv.artifacts.artifact import Record, Scope
@@ -42,8 +40,6 @@ STREAM: Final = "-"
 """Stands for stdin or stdout."""
 CHUNK_BYTES: Final = 1024 * 1024
 """Read from stdin at a time."""
-MAX_PART_NAME: Final = 100
-"""Characters of a file's name in the name of what is going to be that file."""
 
 
 def get_command(
@@ -159,36 +155,35 @@ async def _get(store: "ArtifactStore", what: str, version: int | None, scope: "S
     console = Console(stderr=True)
     async with store:
         record = await find(store, what, version, scope)
-        async with store.open_read(record.handle, scope=scope) as chunks:
-            if target == STREAM:
-                quiet = Console(stderr=True, force_terminal=False) if sys.stdout.isatty() else console
-                with transfer_bar(quiet, record.name, record.size) as progress:
-                    await _to_stdout(_counted(chunks, record, progress))
-                return
-            path = await anyio.to_thread.run_sync(_path, target, record)
+        if target == STREAM:
+            quiet = Console(stderr=True, force_terminal=False) if sys.stdout.isatty() else console
+            await _copy(store, record, scope, sys.stdout.buffer, quiet)
+            return
+        path = await anyio.to_thread.run_sync(_path, target, record)
+        if await anyio.to_thread.run_sync(_is_special, path):
+            with await anyio.to_thread.run_sync(path.open, "wb", abandon_on_cancel=True) as file:
+                await _copy(store, record, scope, file, console)
+        else:
             with transfer_bar(console, record.name, record.size) as progress:
-                await _to_file(path, _counted(chunks, record, progress))
+                await store.get_file(record.handle, path, scope=scope, progress=progress)
     console.print(f"wrote {size(record.size)} to {path}", markup=False, highlight=False, soft_wrap=True)
 
 
-async def _counted(chunks: AsyncIterator[bytes], record: "Record", progress: Progress) -> AsyncGenerator[bytes]:
-    done = 0
-    async for chunk in chunks:
-        yield chunk
-        done += len(chunk)
-        progress(done, record.size)
+async def _copy(store: "ArtifactStore", record: "Record", scope: "Scope", file: IO[bytes], console: Console) -> None:
+    """Write content to what is no file, as it comes."""
+    from runenv.artifacts.chunks import counted
+
+    async with store.open_read(record.handle, scope=scope) as chunks:
+        with transfer_bar(console, record.name, record.size) as progress:
+            async with aclosing(counted(chunks, record.size, progress)) as told:
+                async for chunk in told:
+                    # A reader that waits (a pager) must not keep Ctrl-C from ending us.
+                    await anyio.to_thread.run_sync(_write_out, file, chunk, abandon_on_cancel=True)
 
 
-async def _to_stdout(chunks: AsyncGenerator[bytes]) -> None:
-    async with aclosing(chunks):
-        async for chunk in chunks:
-            # A reader that waits (a pager) must not keep Ctrl-C from ending us.
-            await anyio.to_thread.run_sync(_write_out, chunk, abandon_on_cancel=True)
-
-
-def _write_out(data: bytes) -> None:
-    sys.stdout.buffer.write(data)
-    sys.stdout.buffer.flush()
+def _write_out(file: IO[bytes], data: bytes) -> None:
+    file.write(data)
+    file.flush()
 
 
 def _path(target: str, record: "Record") -> Path:
@@ -206,34 +201,9 @@ def _path(target: str, record: "Record") -> Path:
     return path
 
 
-async def _to_file(path: Path, chunks: AsyncGenerator[bytes]) -> None:
-    """Write a file, whole or not at all; a device or a FIFO as they are."""
-    async with aclosing(chunks):
-        target = Path(await anyio.Path(path).resolve())  # what a link leads to is replaced, not the link
-        if await anyio.Path(target).exists() and not await anyio.Path(target).is_file():
-            await _fill(target, "wb", chunks)
-            return
-        await anyio.Path(target.parent).mkdir(parents=True, exist_ok=True)
-        part = target.with_name(f".{target.name[:MAX_PART_NAME]}.{token_hex(8)}.part")
-        try:
-            await _fill(part, "xb", chunks)
-            await anyio.to_thread.run_sync(_replace, part, target)
-        except BaseException:
-            with anyio.CancelScope(shield=True):
-                await anyio.Path(part).unlink(missing_ok=True)
-            raise
-
-
-async def _fill(path: Path, mode: Literal["wb", "xb"], chunks: AsyncIterator[bytes]) -> None:
-    async with await anyio.open_file(path, mode) as file:
-        async for chunk in chunks:
-            await file.write(chunk)
-
-
-def _replace(part: Path, target: Path) -> None:
-    with suppress(FileNotFoundError):
-        shutil.copymode(target, part)
-    part.replace(target)
+def _is_special(path: Path) -> bool:
+    """Say whether it is a device, a FIFO or the like, which is written to as it is."""
+    return path.exists() and not path.is_file()
 
 
 async def _stdin() -> AsyncGenerator[bytes]:

@@ -133,6 +133,28 @@ class StoreContent(StoreTests):
         assert await read_all(store, handle, scope=RUN) == data
         assert await read_all(store, handle, scope=RUN, offset=7 * MIB - 3, length=MIB) == data[7 * MIB - 3 :][:MIB]
 
+    @pytest.mark.parametrize("size", [0, 1, 5 * MIB + 1])
+    async def test_A1_content_goes_to_a_file_of_this_host(
+        self, store: ArtifactStore, tmp_path: Path, size: int
+    ) -> None:
+        """Into folders that are made for it, and over a file whose permissions stay, at the end of a link too."""
+        data = random.Random(size).randbytes(size)  # noqa: S311 - seeded on purpose
+        handle = await store.put(data, filename="blob", scope=RUN)
+        folder = tmp_path / "files"
+        folder.mkdir()
+        old, link, new = folder / "old", folder / "link", folder / "made" / "new"
+        old.write_bytes(b"what was there")
+        old.chmod(0o640)
+        link.symlink_to(old)
+        told: list[tuple[int, int | None]] = []
+        for path in (new, link):
+            record = await store.get_file(handle, path, scope=RUN, progress=lambda *state: told.append(state))
+            assert (record.handle, path.read_bytes()) == (handle, data)
+        assert told[-1] == (size, size)
+        assert link.is_symlink()
+        assert old.stat().st_mode & 0o777 == 0o640
+        assert sorted(path.name for path in folder.rglob("*")) == ["link", "made", "new", "old"]
+
     async def test_A1_host_memory_stays_flat(self, store: ArtifactStore) -> None:
         """A stream passes in both directions without ever being held whole."""
         if self.keeps_in_memory:
