@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
+    from runenv.testing.contract.store import Place
+
 pytestmark = pytest.mark.anyio
 RUN = Scope(run="run-1")
 
@@ -43,9 +45,10 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-async def store(clock: Clock) -> AsyncIterator[ArtifactStore]:
-    """A store in memory that takes at most 20 artifacts."""
-    async with ArtifactStore.open("memory://", quotas=Quotas(max_count=20), clock=clock) as store:
+async def store(anywhere: Place, clock: Clock) -> AsyncIterator[ArtifactStore]:
+    """A store of each kind that takes at most 20 artifacts."""
+    quotas = Quotas(max_count=20)
+    async with ArtifactStore.open(anywhere.url, options=anywhere.options, quotas=quotas, clock=clock) as store:
         yield store
 
 
@@ -240,6 +243,7 @@ async def test_equal_objects_are_two_versions(store: ArtifactStore) -> None:
     assert [record.version for record in await stored(store)] == [0, 1]
 
 
+@pytest.mark.parametrize("anywhere", ["memory"], indirect=True)
 async def test_a_new_object_at_an_old_address_is_new(store: ArtifactStore) -> None:
     """Nothing is remembered of an object that is gone, so that no handle goes to another's content."""
     for number in range(20):

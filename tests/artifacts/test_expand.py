@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from runenv.env import RunEnv
+    from runenv.testing.contract.store import Place
     from runenv.types import Default
 
 pytestmark = pytest.mark.anyio
@@ -66,9 +67,9 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-async def store(clock: Clock) -> AsyncIterator[ArtifactStore]:
-    """A store in memory."""
-    async with ArtifactStore.open("memory://", clock=clock) as store:
+async def store(anywhere: Place, clock: Clock) -> AsyncIterator[ArtifactStore]:
+    """A store of each kind."""
+    async with ArtifactStore.open(anywhere.url, options=anywhere.options, clock=clock) as store:
         yield store
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from runenv.artifacts.artifact import Record
+    from runenv.testing.contract.store import Place
 
 pytestmark = pytest.mark.anyio
 
@@ -40,9 +41,9 @@ TEXT: Final = {"type": "text", "text": "What is this?"}
 
 
 @pytest.fixture
-async def store() -> AsyncIterator[ArtifactStore]:
-    """A store in memory."""
-    async with ArtifactStore.open("memory://") as opened:
+async def store(anywhere: Place) -> AsyncIterator[ArtifactStore]:
+    """A store of each kind."""
+    async with ArtifactStore.open(anywhere.url, options=anywhere.options) as opened:
         yield opened
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from runenv.artifacts.artifact import Record
+    from runenv.testing.contract.store import Place
 
 pytestmark = pytest.mark.anyio
 
@@ -33,9 +34,9 @@ LINES: Final = st.lists(st.text(st.sampled_from("ab\u00e9\u20ac\U0001f600 x"), m
 
 
 @pytest.fixture
-async def store() -> AsyncIterator[ArtifactStore]:
-    """A store in memory."""
-    async with ArtifactStore.open("memory://") as opened:
+async def store(anywhere: Place) -> AsyncIterator[ArtifactStore]:
+    """A store of each kind."""
+    async with ArtifactStore.open(anywhere.url, options=anywhere.options) as opened:
         yield opened
 
 

@@ -14,9 +14,9 @@ from tests.envs.engines import BASE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-    from pathlib import Path
 
     from runenv.env import RunEnv
+    from runenv.testing.contract.store import Place
 
 
 @pytest.fixture(scope="module", params=["local", pytest.param("docker", marks=pytest.mark.docker)])
@@ -37,13 +37,8 @@ async def env(opened: RunEnv) -> AsyncIterator[RunEnv]:
         await opened.remove(entry.path, recursive=True)
 
 
-@pytest.fixture(params=["memory", "file", "s3"])
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ArtifactStore]:
+@pytest.fixture
+async def store(anywhere: Place) -> AsyncIterator[ArtifactStore]:
     """An open store of each kind."""
-    options = None
-    url = "memory://" if request.param == "memory" else f"file://{tmp_path}/store"
-    if request.param == "s3":
-        place = request.getfixturevalue("seaweedfs").place()
-        url, options = place.url, place.options
-    async with ArtifactStore.open(url, options=options) as store:
+    async with ArtifactStore.open(anywhere.url, options=anywhere.options) as store:
         yield store

@@ -307,7 +307,7 @@ async def test_A9_200_MB_pass_in_flat_memory(env: RunEnv, tmp_path: Path) -> Non
     assert (await env.exec(["sha256sum", "copy"])).stdout.text.split()[0] == expected
 
 
-@pytest.mark.parametrize("store", ["memory", "s3"], indirect=True)
+@pytest.mark.parametrize("anywhere", ["memory", "s3"], indirect=True)
 async def test_A9_no_byte_touches_the_disk_of_the_host(
     env: RunEnv, store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

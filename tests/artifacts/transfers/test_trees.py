@@ -199,7 +199,7 @@ async def test_A9_a_tree_of_200_MB_passes_in_flat_memory(env: RunEnv, tmp_path: 
     assert (await env.exec(["cmp", "t/big", "new/big"])).ok
 
 
-@pytest.mark.parametrize("store", ["memory", "s3"], indirect=True)
+@pytest.mark.parametrize("anywhere", ["memory", "s3"], indirect=True)
 async def test_A9_no_byte_of_a_tree_touches_the_disk_of_the_host(
     env: RunEnv, store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
