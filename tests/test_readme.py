@@ -84,3 +84,44 @@ def test_the_limits_of_the_readme_are_those_of_the_code() -> None:
         "600 s",
     ):
         assert stated in README
+
+
+def test_the_limits_of_artifacts_in_the_readme_are_those_of_the_code() -> None:
+    """The same for stores, expansion, offloading and blobs."""
+    from runenv.artifacts import (
+        DEFAULT_TTL,
+        MAX_GET_BYTES,
+        READING_TOOLS,
+        Quotas,
+        arguments,
+        content,
+        names,
+        offload,
+        retrieval,
+    )
+    from runenv.artifacts.backends import backend
+    from runenv.artifacts.inputs import saving
+
+    metadata_bytes, around = content.MAX_METADATA_BYTES, retrieval.DEFAULT_CONTEXT
+
+    def mib(size: int) -> str:
+        return f"{size / 1024**2:g} MiB"
+
+    assert DEFAULT_TTL == {"run": 24 * 3600, "session": None, "user": None}
+    assert Quotas() == Quotas(max_artifact_bytes=None, max_bytes=None, max_count=None)
+    assert "artifact_read" in READING_TOOLS
+    assert backend.UNREFERENCED_SECONDS == 24 * 3600
+    table = README.partition("## Limits and defaults")[2].partition("\n## ")[0]
+    for stated in (
+        "| of a run 24 h, of a session or a user no end |",
+        f"| {names.MAX_NAME_BYTES} bytes, {names.MAX_SEGMENT_BYTES} between slashes; {metadata_bytes >> 10} KiB |",
+        f"| `store.get` | {mib(MAX_GET_BYTES)} |",
+        f"| each {mib(arguments.MAX_BYTES)}, all {mib(arguments.MAX_TOTAL_BYTES)}; as paths no limit |",
+        f"| {offload.THRESHOLD_CHARS:,} characters, from reading tools {offload.EXEMPT_CHARS:,} |",
+        f"| {offload.PREVIEW_CHARS:,} characters, half from each end |",
+        f"| copies of longer ones in an env | {mib(offload.MAX_ENV_BYTES)}, oldest deleted first |",
+        f"| {retrieval.ANSWER_CHARS:,} characters, {retrieval.DEFAULT_LIMIT:,} lines; {around} lines around a match |",
+        f"| blobs of a message | {saving.MAX_BLOBS}, {mib(saving.MAX_BYTES)} |",
+        "| marked by `prune`, removed by one 24 h later |",
+    ):
+        assert stated in table

@@ -8,33 +8,37 @@ tool (`toolset.py`), not in it; each tool is made by a function of a context, in
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
 
 from runenv.errors import ArtifactError, LimitError, ToolError
 from runenv.tools.failures import explain
 from runenv.tools.images import DEFAULT_LIMITS, prepare
 from runenv.tools.paths import PathRules
 from runenv.tools.schema import Arguments, parameters, read
-from runenv.types import TextPart, ToolDefinition, ToolResult
+from runenv.types import FilePart, ImagePart, TextPart, ToolDefinition, ToolResult
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from runenv.artifacts import ArtifactStore, Scope
+    from runenv.artifacts import ArtifactStore, Form, Scope
     from runenv.env import RunEnv
     from runenv.tools.image_pool import Workers
     from runenv.tools.images import ImageLimits
     from runenv.types import Part
 
-__all__ = ("Context", "Handler", "KeptResult", "Retrieves", "Returned", "Tool", "make_tool")
+__all__ = ("PARTS", "Context", "Handler", "KeptResult", "Retrieves", "Returned", "Tool", "as_result", "make_tool")
 
 Returned: TypeAlias = "str | tuple[Part, ...] | ToolResult"
 """What the function behind a tool gives: a text, the parts, or the whole result."""
-Handler: TypeAlias = "Callable[[Mapping[str, object]], Awaitable[ToolResult]]"
-"""What answers a call, from the arguments as the model wrote them."""
+Handler: TypeAlias = "Callable[[Mapping[str, Any]], Awaitable[Any]]"
+"""What answers a call, from the arguments as the model wrote them; see `as_result` for what it may return."""
 
 M = TypeVar("M", bound=Arguments)
+
+PARTS: Final = (TextPart, ImagePart, FilePart)
+"""What a tool result is made of."""
 
 ERROR_CHARS: Final = 8_000
 """Characters of what is said of a call that failed: more than any of our own words need."""
@@ -126,11 +130,15 @@ class Tool:
 
     Attributes:
         definition: what the model is told.
-        handler: what answers; `call` is the way to it.
+        handler: what answers; `call` is the way to it. It returns a `ToolResult`, a part of one or a tuple of them, a
+            text, or what JSON can hold. A toolset with a store takes an `Artifact`, too, alone or in any of these.
+        forms: what handles become in the arguments of a toolset with a store, by parameter, as in `expand`; those of a
+            parameter without a form stay handles.
     """
 
     definition: ToolDefinition
     handler: Handler
+    forms: Mapping[str, Form] = field(default_factory=dict, kw_only=True)
 
     @property
     def name(self) -> str:
@@ -148,8 +156,9 @@ class Tool:
 
         Raises:
             EnvError: the env failed, was lost or is closed.
+            TypeError: the handler returned what is no result.
         """
-        return await self.handler(arguments)
+        return as_result(await self.handler(arguments), tool=self.name)
 
 
 def make_tool(
@@ -172,14 +181,33 @@ def make_tool(
             return _failed(str(error))
         except (OSError, LimitError, ArtifactError) as error:
             return _failed(await explain(error, context.env, tools=context.tools, paths=context.paths))
-        if isinstance(returned, str):
-            returned = (TextPart(returned),)
-        if isinstance(returned, tuple):
-            returned = ToolResult(returned)
-        return _checked(returned)
+        return _checked(as_result(returned, tool=name))
 
     rules = context.paths.words if "path" in model.model_fields else ""
     return Tool(ToolDefinition(name, " ".join(f"{description}{rules}".split()), parameters(model)), handle)
+
+
+def as_result(returned: object, *, tool: str) -> ToolResult:
+    """Return what a tool gave as a result: a text as a text part, parts as they are, all else as JSON.
+
+    Raises:
+        TypeError: it is none of these.
+    """
+    if isinstance(returned, ToolResult):
+        return returned
+    if isinstance(returned, str):
+        return ToolResult((TextPart(returned),))
+    if isinstance(returned, PARTS):
+        return ToolResult((returned,))
+    if isinstance(returned, tuple) and all(isinstance(part, PARTS) for part in returned):
+        return ToolResult(returned)
+    try:
+        return ToolResult((TextPart(json.dumps(returned, ensure_ascii=False)),))
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"the tool {tool!r} returned what is neither a text nor parts nor JSON ({error}): return a ToolResult; an"
+            " Artifact needs a toolset with a store"
+        ) from error
 
 
 def _failed(text: str) -> ToolResult:

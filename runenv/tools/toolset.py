@@ -1,8 +1,9 @@
 """`toolset`: the tools of one agent over one env, and what stands around each call of them.
 
 A call goes through the hook `before_call`, the tool, the hook `after_call`; then artifacts in the result are stored,
-and, for a model, long texts are offloaded. A tool taken out of the set and called by a program does all of that but the
-offloading, so that the program gets the full data.
+and, for a model, long texts are offloaded. Handles in the arguments of a caller's own tool become data just before it
+runs, after the hook. A tool taken out of the set and called by a program does all of that but the offloading, so that
+the program gets the full data.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ import difflib
 import inspect
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar, cast
 
 from runenv.artifacts import DEFAULT_TTL
-from runenv.artifacts.artifact import Scope
+from runenv.artifacts.arguments import expanded
+from runenv.artifacts.artifact import Artifact, Scope
 from runenv.artifacts.offload import Offloader
 from runenv.artifacts.results import absorb
 from runenv.artifacts.retrieval import Retrieval
@@ -32,7 +35,7 @@ from runenv.tools.reading import make_file_read
 from runenv.tools.schema import check
 from runenv.tools.search import make_glob, make_grep
 from runenv.tools.telemetry import Masker, observe, prepare_spans
-from runenv.tools.tool import Context, KeptResult, Tool
+from runenv.tools.tool import PARTS, Context, KeptResult, Tool, as_result
 from runenv.tools.writing import make_file_edit, make_file_write
 from runenv.types import BadCall, TextPart, ToolCall, ToolResult
 
@@ -108,7 +111,8 @@ def toolset(  # noqa: PLR0913 - all but one have a default
         max_timeout: seconds that the model may give a command at most; None for no bound.
         offload: what keeps long results out of the context; one with the defaults unless given, False for none.
         own: tools of your own beside these, each a `Tool` with a name of its own; all that stands around a call stands
-            around theirs. What they raise of `ToolError`, `OSError`, `LimitError` and `ArtifactError` is an answer.
+            around theirs, and with a store they take and give artifacts. What they raise of `ToolError`, `OSError`,
+            `LimitError` and `ArtifactError` is an answer.
         before_call: called before each tool as `before_call(name, arguments)`, async or not. It returns None to go on,
             other arguments for the tool (those that it was given are a copy), or a `ToolResult` instead of a call. It
             may raise `ToolError` to refuse; all else that it raises propagates.
@@ -355,17 +359,40 @@ class Toolset:
 
 
 def _guarded(tool: Tool, context: Context) -> Tool:
-    """Make answers of what a tool of the caller's own raises, as those of a model's other tools do."""
+    """Let artifacts into a tool of the caller's own and out of it, and make answers of what it raises.
+
+    Raises:
+        ConfigError: it takes artifacts, and there is no store.
+    """
+    store, scope = context.store, context.scope
+    if store is None or scope is None:
+        if tool.forms:
+            raise ConfigError(f"the tool {tool.name!r} takes artifacts: give the toolset `store` and `scope`")
+        run = tool.call
+    else:
+        run = partial(_with_artifacts, tool, store, scope, context.env)
 
     async def handle(arguments: Mapping[str, object]) -> ToolResult:
         try:
-            return await tool.call(arguments)
+            return await run(arguments)
         except ToolError as error:
             return _error(str(error))
         except (OSError, LimitError, ArtifactError) as error:
             return _error(await explain(error, context.env, tools=context.tools, paths=context.paths))
 
     return Tool(tool.definition, handle)
+
+
+async def _with_artifacts(
+    tool: Tool, store: ArtifactStore, scope: Scope, env: RunEnv, arguments: Mapping[str, object]
+) -> ToolResult:
+    async with expanded(arguments, store, scope=scope, forms=tool.forms, default="handle", env=env) as ready:
+        returned = await tool.handler(ready)
+        if isinstance(returned, Artifact):
+            returned = (returned,)
+        if isinstance(returned, tuple) and all(isinstance(part, (Artifact, *PARTS)) for part in returned):
+            returned = ToolResult(returned)  # in which an artifact becomes a part
+        return as_result(await absorb(returned, store, scope=scope), tool=tool.name)
 
 
 def _error(text: str) -> ToolResult:

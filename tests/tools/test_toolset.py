@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, cast
 
 import anyio
@@ -301,6 +302,102 @@ async def test_A7_artifacts_that_a_hook_puts_into_a_result_are_stored(store: Art
         async with ArtifactStore.open("memory://", quotas=Quotas(max_artifact_bytes=2)) as small:
             answer = await toolset(env, small, scope="r", after_call=after).call("exec", {"command": "it"})
         assert answer.is_error
+
+
+@pytest.mark.parametrize(
+    "give",
+    [
+        lambda artifact: artifact,
+        lambda artifact: (TextPart("Here it is."), artifact),
+        lambda artifact: ToolResult((TextPart("Here it is."), artifact)),
+    ],
+    ids=["alone", "among parts", "in a result"],
+)
+async def test_A7_an_own_tool_may_return_an_artifact(store: ArtifactStore, give: Callable[[Artifact], object]) -> None:
+    """It becomes a part that stands for it; a program that calls the tool gets the same."""
+
+    async def chart(_: Mapping[str, object]) -> object:
+        return give(Artifact(b"bytes", "chart.bin"))
+
+    async with scripted() as env:
+        tools = toolset(env, store, scope="r", own=[Tool(ToolDefinition("chart", "Draw.", {"type": "object"}), chart)])
+        for answer in (await tools.call("chart", {}), await tools["chart"].call({})):
+            part = answer.parts[-1]
+            assert isinstance(part, FilePart)
+            assert (part.filename, await store.get(part.handle, scope="r")) == ("chart.bin", b"bytes")
+
+
+async def test_A7_artifacts_in_what_json_holds_become_placeholders(store: ArtifactStore) -> None:
+    """A list or a dict is shown as JSON; without a store it is said what is missing."""
+
+    async def charts(_: Mapping[str, object]) -> object:
+        return {"ok": True, "files": [Artifact(b"1", "1.bin"), Artifact(b"2", "2.bin")]}
+
+    own = [Tool(ToolDefinition("charts", "Draw.", {"type": "object"}), charts)]
+    async with scripted() as env:
+        shown = json.loads((await toolset(env, store, scope="r", own=own).call("charts", {})).text)
+        contents = [await store.get(line, scope="r") for line in shown["files"]]
+        with pytest.raises(TypeError, match=r"'charts' returned what is neither .* needs a toolset with a store"):
+            await toolset(env, own=own).call("charts", {})
+    assert (shown["ok"], contents) == (True, [b"1", b"2"])
+
+
+async def test_A8_an_own_tool_gets_what_a_handle_stands_for(store: ArtifactStore) -> None:
+    """In the form of each parameter, just before it runs: hooks and records keep the handle."""
+    handle = await store.put(b"a,b\n", filename="table.csv", scope="r")
+    before: list[object] = []
+    got: list[Mapping[str, object]] = []
+
+    async def upload(arguments: Mapping[str, Any]) -> str:
+        got.append(dict(arguments))
+        return (await env.read(arguments["path"])).decode()
+
+    definition = ToolDefinition("upload", "Send.", {"type": "object"})
+    own = [Tool(definition, upload, forms={"content": "bytes", "path": "env_path"})]
+    arguments = {"content": f"`{handle}`", "path": handle, "note": handle}
+    async with ScriptedEnv() as env:
+        tools = toolset(env, store, scope="r", own=own, before_call=lambda _, given: before.append(dict(given)))
+        answer = await tools.call("upload", arguments)
+        assert not [path for path in env.files if path.endswith("table.csv")]
+    assert answer.text == "a,b\n"
+    assert (got[0]["content"], got[0]["note"]) == (b"a,b\n", handle)
+    assert before == [arguments] == [{"content": f"`{handle}`", "path": handle, "note": handle}]
+
+
+@pytest.mark.parametrize("which", ["unknown", "foreign", "expired"])
+async def test_A8_an_own_tool_never_gets_a_dead_handle(store: ArtifactStore, which: str) -> None:
+    """The model is told which there are, and the tool does not run."""
+    live = await store.put(b"live", filename="live.csv", scope="r")
+    dead = {
+        "unknown": "runenv+file://00000000-0000-4000-8000-000000000000",
+        "foreign": await store.put(b"foreign", filename="foreign.csv", scope="other"),
+        "expired": await store.put(b"expired", filename="expired.csv", scope="r", ttl=1e-9),
+    }[which]
+
+    async def upload(_: Mapping[str, object]) -> str:
+        pytest.fail("it ran")
+
+    own = [Tool(ToolDefinition("upload", "Send.", {"type": "object"}), upload, forms={"content": "bytes"})]
+    async with scripted() as env:
+        answer = await toolset(env, store, scope="r", own=own).call("upload", {"content": dead})
+        with pytest.raises(ConfigError, match="'upload' takes artifacts: give the toolset `store`"):
+            toolset(env, own=own)
+    assert answer.is_error
+    assert dead in answer.text
+    assert live in answer.text
+    assert "foreign.csv" not in answer.text
+
+
+async def test_an_own_tool_may_return_plain_values() -> None:
+    """A text, a part, or what JSON can hold."""
+    values = iter(["text", TextPart("part"), ["a", 1, None]])
+
+    async def give(_: Mapping[str, object]) -> object:
+        return next(values)
+
+    async with scripted() as env:
+        tools = toolset(env, own=[Tool(ToolDefinition("give", "Give.", {"type": "object"}), give)])
+        assert [(await tools.call("give", {})).text for _ in range(3)] == ["text", "part", '["a", 1, null]']
 
 
 async def test_T1_a_lost_env_ends_a_call() -> None:
