@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import random
 import socket
 from dataclasses import replace
@@ -97,6 +98,20 @@ async def test_wrong_credentials_are_told_and_not_shown(seaweedfs: S3Server, fie
         await use(server)
     check_sentence(caught.value, server)
     check_sentence(caught.value, seaweedfs)
+
+
+async def test_missing_credentials_are_told(seaweedfs: S3Server, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not as a fault of the service that was asked for them last."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    proxy.decide = all_forbidden
+    options = {key: value for key, value in seaweedfs.options.items() if "key" not in key}
+    options["metadata_endpoint"] = proxy.endpoint
+    with anyio.fail_after(PATIENCE), pytest.raises(StoreError, match="no credentials were found; give them") as caught:
+        async with ArtifactStore.open(f"s3://{seaweedfs.bucket}/none", options=options):
+            pass
+    check_sentence(caught.value)
+    assert proxy.faults
 
 
 @pytest.mark.parametrize("kind", ["seaweedfs", "moto"])

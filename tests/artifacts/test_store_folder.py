@@ -8,17 +8,18 @@ import os
 import sqlite3
 import stat
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
 
 from runenv.artifacts import ArtifactStore, Quotas, Scope
+from runenv.artifacts.backends.catalog import Catalog
 from runenv.errors import ArtifactMissingError, ConfigError, LimitError, StoreError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-    from pathlib import Path
 
 pytestmark = pytest.mark.anyio
 
@@ -345,6 +346,32 @@ async def test_a_put_that_is_cancelled_by_its_task_leaves_nothing(root: Path) ->
         assert list((root / "staging").iterdir()) == list((root / "content").iterdir()) == []
         handle = await store.put(b"after", filename="f", scope=RUN)
         assert (await store.stat(handle, scope=RUN)).version == 1  # the number of the other is lost
+
+
+async def test_A10_content_is_on_the_disk_before_it_has_its_name(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the name is, before the catalog knows of it: no power cut leaves an artifact without its bytes."""
+    steps: list[str] = []
+    fsync, rename, commit = os.fsync, os.rename, Catalog.commit
+
+    def synced(fd: int) -> None:
+        at = Path(f"/proc/self/fd/{fd}").readlink()
+        steps.append(f"sync {'folder' if at.is_dir() else 'file'} {at.relative_to(root).parts[0]}")
+        fsync(fd)
+
+    def renamed(*names: Any, **folders: Any) -> None:  # noqa: ANN401 - handed on
+        steps.append("rename")
+        rename(*names, **folders)
+
+    def committed(*arguments: Any) -> None:  # noqa: ANN401 - handed on
+        commit(*arguments)
+        steps.append("committed")
+
+    async with open_store(root) as store:
+        monkeypatch.setattr(os, "fsync", synced)
+        monkeypatch.setattr(os, "rename", renamed)
+        monkeypatch.setattr(Catalog, "commit", committed)
+        await store.put(b"x" * 100_000, filename="f", scope=RUN)
+    assert steps == ["sync file staging", "rename", "sync folder content", "committed"]
 
 
 # -- scopes

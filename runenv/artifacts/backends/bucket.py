@@ -73,6 +73,8 @@ _END_SECONDS: Final = 5.0
 """How long the end of the interpreter waits for the threads of obstore, which need microseconds."""
 
 _STORES: Final[Mapping[str, Any]] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
+_METADATA: Final = re.compile(r"/latest/(api/token|meta-data)|/computeMetadata/|/metadata/identity/")
+"""Where AWS, GCS and Azure give credentials to their own machines: asked last, when there are none anywhere else."""
 _STATUS: Final = re.compile(r"status code: (\d{3})")
 _NOT_THERE: Final = "416"
 """The status for a range that begins behind the end: the object is shorter than it was."""
@@ -364,6 +366,8 @@ def _reason(error: Exception) -> str:
     text = str(error)
     if isinstance(error, FileNotFoundError):
         return "there is no such bucket or object"
+    if _METADATA.search(text):
+        return "no credentials were found; give them as options, or where the vendor's own tools look"
     if status := _status(error):
         return f"it answered with status {status}"
     for sign, reason in (

@@ -336,6 +336,17 @@ class StoreContent(StoreTests):
             await store.delete(handle, scope=f"run-{number % 2}")
         assert await raw_bytes(raw) < MIB
 
+    async def test_A4_C083_the_same_bytes_are_in_memory_once(self, store: ArtifactStore) -> None:
+        """Where memory is the place that keeps them."""
+        if not (self.keeps_in_memory and self.is_deduplicated):
+            pytest.skip("this store keeps nothing in memory, or a copy for each")
+        size = 16 * MIB
+        data = random.Random(3).randbytes(size)  # noqa: S311 - seeded on purpose
+        with Memory() as memory:
+            for number in range(12):
+                await store.put(chunks(data, MIB), filename=f"name-{number}", scope=RUN)
+        assert memory.growth_bytes < 6 * size  # one, and what a put holds of its own
+
     async def test_A4_one_of_two_artifacts_of_the_same_bytes_can_go(self, store: ArtifactStore) -> None:
         """The other one keeps them."""
         first, second = [await store.put(b"shared", filename=name, scope=RUN) for name in "ab"]

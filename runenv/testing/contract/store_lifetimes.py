@@ -162,6 +162,38 @@ class StoreLifetimes(StoreTests):
                 assert await store.get(again, scope="r") == b"z" * 100
                 assert await store.clear_scope("r") == 10
 
+    async def test_A4_quotas_count_what_other_stores_keep(self, place: Place, clock: Clock) -> None:
+        """After a minute at the latest; what others delete makes room at once."""
+        if not self.is_shared:
+            pytest.skip("nobody else stores anything here")
+        async with (
+            self.make_store(place, quotas=Quotas(max_count=2), clock=clock) as store,
+            self.make_store(place, clock=clock) as other,
+        ):
+            await store.put(b"1", filename="1", scope="r")
+            await other.put(b"2", filename="2", scope="r")
+            if self.has_exact_quotas:
+                with pytest.raises(LimitError):
+                    await store.put(b"3", filename="3", scope="r")
+            clock.advance(61)
+            with pytest.raises(LimitError):
+                await store.put(b"3", filename="3", scope="r")
+            await other.delete("2", scope="r")
+            await store.put(b"3", filename="3", scope="r")
+            assert sorted([record.name for record in await records(store, "r")]) == ["1", "3"]
+
+    async def test_A4_the_same_bytes_count_once(self, place: Place) -> None:
+        """Until the last of the artifacts that have them is gone; then there is room for others."""
+        if not self.is_deduplicated:
+            pytest.skip("this store keeps a copy for each")
+        async with self.make_store(place, quotas=Quotas(max_bytes=1000)) as store:
+            handles = [await store.put(b"s" * 1000, filename=f"{number}", scope=f"r-{number}") for number in range(5)]
+            for number, handle in enumerate(handles):
+                with pytest.raises(LimitError):
+                    await store.put(b"o", filename="other", scope="r")
+                await store.delete(handle, scope=f"r-{number}")
+            await store.put(b"o" * 1000, filename="other", scope="r")
+
     async def test_A4_quotas_hold_for_what_is_saved_at_once(self, place: Place) -> None:
         """Exactly, or with as much over them as was under way."""
         results: list[bool] = []

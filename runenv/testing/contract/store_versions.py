@@ -168,6 +168,17 @@ class StoreVersions(StoreTests):
                 fifth = await other.put(b"f", filename="f", scope=RUN)
                 assert (await other.stat(fifth, scope=RUN)).version == 5
 
+    async def test_A3_clearing_a_scope_never_frees_a_number(self, store: ArtifactStore) -> None:
+        """Who kept a record of an old version must not take a new one for it."""
+        for text in "abc":
+            await store.put(text.encode(), filename="f", scope=RUN)
+        await store.delete("f", scope=RUN)
+        await store.put(b"d", filename="f", scope=RUN)
+        assert await store.clear_scope(RUN) == 1
+        await store.prune()
+        after = await store.put(b"e", filename="f", scope=RUN)
+        assert (await store.stat(after, scope=RUN)).version == 4
+
     async def test_A3_what_is_not_there_cannot_be_deleted(self, store: ArtifactStore) -> None:
         """By handle or by name, never there or there no more."""
         handle = await store.put(b"a", filename="f", scope=RUN)
