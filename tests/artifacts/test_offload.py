@@ -24,13 +24,14 @@ from runenv.errors import ConfigError, EnvLostError, LimitError, StoreError
 from runenv.testing.scripted import ScriptedEnv
 from runenv.tools import search
 from runenv.tools import text as reading
-from runenv.types import FilePart, ImagePart, TextPart, ToolResult
+from runenv.types import DEFAULT, FilePart, ImagePart, TextPart, ToolResult
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
     from runenv.testing.contract.store import Place
+    from runenv.types import Default
     from tests.artifacts.servers import S3Server
 
 pytestmark = pytest.mark.anyio
@@ -267,6 +268,16 @@ async def test_C083_the_same_result_is_stored_once(store: ArtifactStore) -> None
     assert HANDLE.findall(again.text) == await handles(store) != [handle]
 
 
+@pytest.mark.parametrize(("ttl", "seconds"), [(DEFAULT, 24 * 3600), (60, 60), (None, None)])
+async def test_what_is_offloaded_lives_as_long_as_was_said(
+    store: ArtifactStore, ttl: Default | float | None, seconds: float | None
+) -> None:
+    """As the store does for the scope, unless given."""
+    shown = await Offloader(store, scope=SCOPE, ttl=ttl).offload(LOG, tool="exec")
+    record = await store.stat(HANDLE.findall(notice(shown.text))[0], scope=SCOPE)
+    assert record.expires == (None if seconds is None else record.created + seconds)
+
+
 # -- where it is
 
 
@@ -309,7 +320,8 @@ async def test_a_bucket_is_named_by_its_uri(seaweedfs: S3Server) -> None:
         for reference in (uri, f"`{uri}`", f"'{uri}'\n", HANDLE.findall(shown.text)[0]):
             assert "4000\tline 3999 of" in (await fresh.retrieve(reference, offset=4_000, limit=1)).text
         key = uri.removeprefix(url)
-        for elsewhere in (f"s3://other/runs{key}", f"s3://{seaweedfs.bucket}{key}", f"{url}2{key}", f"{url}/../x{key}"):
+        other = uri.replace(seaweedfs.bucket, "other", 1)
+        for elsewhere in (other, f"s3://{seaweedfs.bucket}{key}", f"{url}2{key}", f"{url}/../x{key}"):
             answer = await fresh.retrieve(elsewhere)
             assert answer.is_error
             assert re.search("outside of the artifact store|climbs out", answer.text)

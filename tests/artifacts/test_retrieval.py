@@ -218,6 +218,7 @@ async def test_C094_selective_retrieval(store: ArtifactStore) -> None:
     found = await retrieval.retrieve(handle, pattern='"id": 40123}', context=1)
     assert body(found) == {number: everything[number - 1] for number in (40_124, 40_125, 40_126)}
     assert "1 match of" in found.text
+    assert body(await retrieval.retrieve(handle, pattern='"id": 4012.}')) == {}  # a text, not an expression
 
     first = await retrieval.retrieve(handle)
     assert body(first)[1] == "["
@@ -225,6 +226,14 @@ async def test_C094_selective_retrieval(store: ArtifactStore) -> None:
     assert "counted from 1" in first.text
     assert next_arguments(first) == {"offset": max(body(first)) + 1}
     assert len(first.text) <= THRESHOLD_CHARS
+
+
+async def test_the_lines_around_a_match_are_bounded(store: ArtifactStore) -> None:
+    """Ten on either side; a model that wants more asks for a range."""
+    handle = await save(store, "".join(f"line {number}\n" for number in range(1, 1001)))
+    for context, around in ((-1, 0), (0, 0), (10, 10), (1_000, 10)):
+        answer = await Retrieval(store, scope=SCOPE).retrieve(handle, pattern="line 500", context=context)
+        assert sorted(body(answer)) == list(range(500 - around, 501 + around))
 
 
 async def test_the_end_is_read_first_when_asked_for(store: ArtifactStore) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import anyio
 import pytest
 
-from runenv.artifacts import Artifact, ArtifactStore, Quotas
+from runenv.artifacts import Artifact, ArtifactStore, Quotas, Scope
 from runenv.artifacts.handles import find
 from runenv.artifacts.offload import Offloader
 from runenv.config import LocalConfig
@@ -426,6 +426,15 @@ async def test_P1_P4_a_long_result_is_offloaded_for_a_model_only(store: Artifact
         assert "line 1500" in found.text
         assert (await toolset(env, store, scope="r", offload=False).call("exec", {"command": "it"})).text == whole.text
         assert (await toolset(env).call("exec", {"command": "it"})).text == whole.text
+
+
+async def test_P1_what_was_offloaded_does_not_stay(store: ArtifactStore) -> None:
+    """It is kept for a run's time, whoever's it is: nobody looks for it later, and a session has no end."""
+    session = Scope(session="s")
+    async with scripted(LONG) as env:
+        await toolset(env, store, scope=session).call("exec", {"command": "it"})
+    (record,) = [record async for record in store.list(session)]
+    assert record.expires == record.created + 24 * 3600
 
 
 async def test_P1_a_model_reads_on_by_the_path_too(env: RunEnv, store: ArtifactStore) -> None:

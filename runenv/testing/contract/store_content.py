@@ -10,6 +10,7 @@ import re
 import struct
 import zlib
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 import anyio
 import pytest
@@ -264,7 +265,7 @@ class StoreContent(StoreTests):
         assert (record.media_type, record.declared_type) == ("text/csv", None)
         assert (record.created, record.expires) == (clock.now, clock.now + 60)
         assert dict(record.metadata) == metadata
-        assert record.uri
+        assert urlsplit(record.uri).scheme == urlsplit(place.url).scheme
         assert await records(store, scope) == [record] == await store.versions(name, scope=scope)
         if self.is_shared:
             async with self.make_store(place, clock=clock) as other:
@@ -318,6 +319,18 @@ class StoreContent(StoreTests):
         assert await store.get(handles.pop(), scope=RUN) == artifact.data
         again = await store.put(artifact, filename="result.txt", scope="run-2")
         assert await store.get(again, scope="run-2") == artifact.data
+
+    async def test_C083_a_handle_that_is_given_again_lives_on(self, store: ArtifactStore, clock: Clock) -> None:
+        """For half of a lifetime at least; who gets a cached result needs time to use it."""
+        artifact = Artifact(b"result", "result.txt")
+        first = await store.put(artifact, scope=RUN, ttl=60)
+        clock.advance(30)
+        assert await store.put(artifact, scope=RUN, ttl=60) == first
+        clock.advance(1)
+        second = await store.put(artifact, scope=RUN, ttl=60)
+        assert second != first
+        clock.advance(59)
+        assert await store.get(second, scope=RUN) == b"result"
 
     async def test_A4_C083_the_same_bytes_are_kept_once(self, store: ArtifactStore, raw: ObjectStore) -> None:
         """Under any number of names and in any scopes, until the last of them is deleted."""

@@ -44,7 +44,7 @@ class StoreLifetimes(StoreTests):
                     await verb(handle, scope="r")
             with pytest.raises(ArtifactExpiredError):
                 await read_all(store, handle, scope="r")
-            assert await records(store, "r") == []
+            assert await records(store, "r") == await store.versions("f", scope="r") == []
             with pytest.raises(ArtifactMissingError):
                 await store.find("f", scope="r")
 
