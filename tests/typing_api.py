@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, assert_type
+from typing import TYPE_CHECKING, Any, assert_type
 
 from pydantic import SecretStr
 
@@ -25,10 +25,14 @@ from runenv import (
     open_env,
     open_env_sync,
 )
+from runenv.artifacts import Artifact
+from runenv.tools import Tool, toolset
+from runenv.types import ToolDefinition, ToolResult
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Iterator, Mapping
 
+    from runenv.artifacts import ArtifactStore
     from runenv.envs.docker.env import DockerEnv
     from runenv.envs.local import LocalEnv
 
@@ -120,3 +124,23 @@ def backends_are_envs(local: LocalEnv, docker: DockerEnv) -> list[RunEnv]:
 def with_a_default(env: RunEnv, timeout: float | None = None) -> object:
     """Wrap a verb and keep the configured deadline where there is none."""
     return env.exec("make", timeout=runenv.DEFAULT if timeout is None else timeout)
+
+
+async def make_deck(arguments: Mapping[str, object]) -> Artifact:
+    """A tool may return an artifact."""
+    return Artifact(b"...", str(arguments["name"]))
+
+
+async def send(arguments: Mapping[str, Any]) -> str:
+    """Another takes the bytes of one, and returns a text."""
+    return f"{len(arguments['content'])} bytes"
+
+
+async def agent_tools(env: RunEnv, store: ArtifactStore) -> None:
+    """Both beside those of the package."""
+    own = [
+        Tool(ToolDefinition("make_deck", "Make a deck.", {"type": "object"}), make_deck),
+        Tool(ToolDefinition("send", "Send a file.", {"type": "object"}), send, forms={"content": "bytes"}),
+    ]
+    async with toolset(env, store, scope="run-1", own=own) as tools:
+        assert_type(await tools.call("make_deck", {"name": "deck.pptx"}), ToolResult)

@@ -137,6 +137,17 @@ async def test_a_saved_file_is_linked_listed_and_read(era: str) -> None:
         assert template.uri_template.startswith("runenv+file://{id}")
 
 
+@pytest.mark.parametrize("length", [1, 2, 3])
+async def test_C091_base64_is_the_standard_one_with_padding(length: int) -> None:
+    """The client gets no letter of the alphabet for URLs, and all of its bytes."""
+    data = b"\xfb\xff\xfe"[:length]
+    async with offer() as given, in_process(given) as client:
+        await client.call_tool("exec", {"command": r"printf '\373\377\376' | head -c " + f"{length} > b.bin"})
+        handle = handle_of(await client.call_tool("artifact_save", {"path": "b.bin"}))
+        (content,) = (await client.read_resource(handle)).contents
+    assert as_blob(content).blob == base64.b64encode(data).decode()
+
+
 @pytest.mark.parametrize("query", ["offset=-1", "length=x", "offset=1&more=2", "offset"])
 async def test_a_part_is_asked_for_in_numbers(query: str) -> None:
     """Anything else is refused in a sentence."""
