@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from runenv.artifacts import ArtifactStore
     from runenv.env import RunEnv
     from runenv.tools.images import ImageLimits
-    from runenv.types import ToolDefinition
+    from runenv.types import Part, ToolDefinition
 
 __all__ = ("TOOLS", "AfterCall", "BeforeCall", "Toolset", "toolset")
 
@@ -391,7 +391,7 @@ async def _with_artifacts(
         if isinstance(returned, Artifact):
             returned = (returned,)
         if isinstance(returned, tuple) and all(isinstance(part, (Artifact, *PARTS)) for part in returned):
-            returned = ToolResult(returned)  # in which an artifact becomes a part
+            returned = ToolResult(cast("tuple[Part, ...]", returned))  # in which an artifact becomes a part
         return as_result(await absorb(returned, store, scope=scope), tool=tool.name)
 
 

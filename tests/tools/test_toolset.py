@@ -304,20 +304,14 @@ async def test_A7_artifacts_that_a_hook_puts_into_a_result_are_stored(store: Art
         assert answer.is_error
 
 
-@pytest.mark.parametrize(
-    "give",
-    [
-        lambda artifact: artifact,
-        lambda artifact: (TextPart("Here it is."), artifact),
-        lambda artifact: ToolResult((TextPart("Here it is."), artifact)),
-    ],
-    ids=["alone", "among parts", "in a result"],
-)
-async def test_A7_an_own_tool_may_return_an_artifact(store: ArtifactStore, give: Callable[[Artifact], object]) -> None:
+@pytest.mark.parametrize("how", ["alone", "among parts", "in a result"])
+async def test_A7_an_own_tool_may_return_an_artifact(store: ArtifactStore, how: str) -> None:
     """It becomes a part that stands for it; a program that calls the tool gets the same."""
 
     async def chart(_: Mapping[str, object]) -> object:
-        return give(Artifact(b"bytes", "chart.bin"))
+        artifact = Artifact(b"bytes", "chart.bin")
+        parts = (TextPart("Here it is."), artifact)
+        return {"alone": artifact, "among parts": parts, "in a result": ToolResult(cast("Any", parts))}[how]
 
     async with scripted() as env:
         tools = toolset(env, store, scope="r", own=[Tool(ToolDefinition("chart", "Draw.", {"type": "object"}), chart)])

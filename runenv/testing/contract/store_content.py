@@ -148,8 +148,12 @@ class StoreContent(StoreTests):
         old.chmod(0o640)
         link.symlink_to(old)
         told: list[tuple[int, int | None]] = []
+
+        def note(done: int, total: int | None) -> None:
+            told.append((done, total))
+
         for path in (new, link):
-            record = await store.get_file(handle, path, scope=RUN, progress=lambda *state: told.append(state))
+            record = await store.get_file(handle, path, scope=RUN, progress=note)
             assert (record.handle, path.read_bytes()) == (handle, data)
         assert told[-1] == (size, size)
         assert link.is_symlink()
