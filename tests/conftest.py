@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
 from blockbuster import blockbuster_ctx
 
@@ -12,6 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from blockbuster import BlockBuster
+
+# How long an example takes says how busy the machine is.
+hypothesis.settings.register_profile("runenv", deadline=None)
+hypothesis.settings.load_profile("runenv")
 
 
 @pytest.fixture(scope="session")

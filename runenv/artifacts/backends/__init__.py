@@ -77,5 +77,5 @@ def folder_of(url: str) -> str:
         rest = (host if host.startswith(".") else "") + slash + path
     path = unquote(rest)
     if not path.strip("/") or "\0" in path:
-        raise ConfigError(f"{url!r} names no folder")
+        raise ConfigError(f"{url!r} names no folder: write 'file:///folder', or 'file:folder' for a relative one")
     return path

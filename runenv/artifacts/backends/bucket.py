@@ -91,7 +91,10 @@ class Bucket:
     def __init__(self, scheme: str, name: str, prefix: str, options: Mapping[str, str]) -> None:
         self.uri = f"{scheme}://{name}" + (f"/{prefix}" if prefix else "")
         if not _NAME.fullmatch(name):
-            raise ConfigError(f"{self.uri!r} names no bucket: write '{scheme}://bucket/prefix'")
+            raise ConfigError(
+                f"{self.uri!r} names no bucket: write '{scheme}://bucket/prefix', the bucket in two or more letters,"
+                " digits, '.', '_' or '-'"
+            )
         config, client = split_options(scheme, options)
         try:
             self._store = _STORES[scheme](
