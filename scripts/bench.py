@@ -15,8 +15,9 @@ import subprocess
 import tempfile
 import threading
 import time
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import docker
 from rich.console import Console
@@ -26,7 +27,7 @@ import runenv
 from scripts.bench_artifacts import artifacts
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Generator
 
 IMAGE = "runenv/python"
 BIG = 256 * 1024 * 1024
@@ -90,11 +91,21 @@ class Report:
         self.table.add_row(what, ours, theirs, ratio, "" if grown is None else f"+{grown:.1f} MB")
 
 
+@contextmanager
+def plain_box() -> Generator[Any]:
+    """A container as the SDK makes it, for what is compared with."""
+    box = docker.from_env().containers.run(
+        IMAGE, "sleep 1000", detach=True, network_mode="none", working_dir="/workspace"
+    )
+    try:
+        yield box
+    finally:
+        box.remove(force=True)
+
+
 async def latency(report: Report, rounds: int) -> None:
     """`true`, started over and over."""
-    client = docker.from_env()
-    box = client.containers.run(IMAGE, "sleep 1000", detach=True, network_mode="none")
-    try:
+    with plain_box() as box:
         async with (
             runenv.open_env(runenv.DockerConfig(image=IMAGE)) as env,
             runenv.open_env(runenv.LocalConfig()) as local,
@@ -133,8 +144,6 @@ async def latency(report: Report, rounds: int) -> None:
             report.add("write 1 KB, docker", f"{ours * 1e3:.2f} ms")
             ours = await timed(lambda: asyncio.gather(*(env.exec(["sleep", "1"]) for _ in range(32))))
             report.add("32 x sleep 1 at once, docker", f"{ours:.2f} s")
-    finally:
-        box.remove(force=True)
 
 
 async def lifecycle(report: Report, rounds: int) -> None:
@@ -147,14 +156,12 @@ async def lifecycle(report: Report, rounds: int) -> None:
             opened.append(time.perf_counter() - start)
             start = time.perf_counter()
         closed.append(time.perf_counter() - start)
-    client = docker.from_env()
     sdk = []
     for _ in range(rounds):
         start = time.perf_counter()
-        box = client.containers.run(IMAGE, "sleep 1000", detach=True, network_mode="none")
-        box.exec_run(["true"])
-        sdk.append(time.perf_counter() - start)
-        box.remove(force=True)
+        with plain_box() as box:
+            box.exec_run(["true"])
+            sdk.append(time.perf_counter() - start)
     ours, theirs = statistics.median(opened[1:]), statistics.median(sdk)
     report.add(
         "open to first exec, docker",
@@ -188,16 +195,12 @@ async def output(report: Report) -> None:
 
 async def transfer(report: Report) -> None:
     """One large file up and down, and many small ones."""
-    with tempfile.TemporaryDirectory() as name:
+    # A container of its own: the engine copies to none with a mount whose source is gone, as an env's is.
+    with tempfile.TemporaryDirectory() as name, plain_box() as box:
         folder = Path(name)
         big = folder / "big"
         big.write_bytes(os.urandom(MEGABYTE) * (BIG // MEGABYTE))
         wanted = hashlib.sha256(big.read_bytes()).hexdigest()
-        # One of its own: the engine copies to no container with a mount whose source is gone, as an env's is.
-        beside = docker.from_env().containers.run(
-            IMAGE, "sleep 1000", detach=True, network_mode="none", working_dir="/workspace"
-        )
-        box = beside.name
         async with runenv.open_env(runenv.DockerConfig(image=IMAGE, memory_bytes=None)) as env:
             ups, downs, cp_up, cp_down, grown = [], [], [], [], 0.0
             for _ in range(3):
@@ -205,9 +208,9 @@ async def transfer(report: Report) -> None:
                     ups.append(await timed(lambda: env.upload(big, "big")))
                     downs.append(await timed(lambda: env.download("big", folder / "back")))
                 grown = max(grown, memory.grown)
-                cp_up.append(await timed(lambda: run("docker", "cp", str(big), f"{box}:/workspace/big2")))
+                cp_up.append(await timed(lambda: run("docker", "cp", str(big), f"{box.name}:/workspace/big2")))
                 cp_down.append(
-                    await timed(lambda: run("docker", "cp", f"{box}:/workspace/big2", str(folder / "back2")))
+                    await timed(lambda: run("docker", "cp", f"{box.name}:/workspace/big2", str(folder / "back2")))
                 )
             if hashlib.sha256((folder / "back").read_bytes()).hexdigest() != wanted:
                 raise SystemExit("bench: the file came back changed")
@@ -225,11 +228,10 @@ async def transfer(report: Report) -> None:
             for number in range(1000):
                 (small / f"{number}.txt").write_bytes(b"x" * 1000)
             up = await timed(lambda: env.upload(small, "small"))
-            cp = await timed(lambda: run("docker", "cp", str(small), f"{box}:/workspace/small2"))
+            cp = await timed(lambda: run("docker", "cp", str(small), f"{box.name}:/workspace/small2"))
             report.add("1,000 small files up", f"{up:.2f} s", f"docker cp {cp:.2f} s", f"{cp / up:.1f}x as fast")
             down = await timed(lambda: env.download("small", folder / "small-back"))
             report.add("1,000 small files down", f"{down:.2f} s")
-        beside.remove(force=True)
 
 
 async def run(*command: str) -> None:

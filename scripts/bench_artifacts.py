@@ -1,8 +1,8 @@
 """The measurements of artifacts, for `bench.py`: a store against copies of files, against boto3, against its own legs.
 
-Each figure with a memory is taken in a process of its own, which has moved a small piece before: what is imported, and
-what is kept for later, does not count. Ours and theirs take turns, so that a busy machine meets both, and each begins
-with a disk that has nothing left to write and no file in the place of what it makes.
+Each figure with a memory is taken in a process of its own, which has moved a small piece before, and no large one: what
+is imported does not count, and all that is needed for a large one does. Ours and theirs take turns, so that a busy
+machine meets both, and each begins with a disk that has nothing left to write and no file where it makes one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import anyio
 import boto3  # type: ignore[import-untyped]
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 __all__ = ("artifacts",)
 
+T = TypeVar("T")
+
 BIG: Final = 256 * MIB
 SMALL: Final = 10_000
 """Artifacts that are put and got."""
@@ -45,6 +47,8 @@ MANY: Final = 100_000
 TIMES: Final = 3
 """How often a process moves the large file; the shortest time counts, since the first one waits for fresh pages."""
 SCOPE: Final = "bench"
+KEPT: Final = "kept"
+"""The key of what boto3 downloads."""
 IMAGE: Final = "runenv/python"
 FAST_FOLDER: Final = Path("/dev/shm")  # noqa: S108 - a file system in memory
 """Where folders with many artifacts are filled, since each put waits for the disk."""
@@ -104,13 +108,15 @@ async def artifacts(report: Report, *, quick: bool) -> None:
 
 def _file_rows(report: Report, rounds: int, source: Path, where: Where) -> None:
     copy = source.with_name("copy")
+    handle = _apart(keep_file, where, source)
     put, plain, synced, get = _in_turns(
         rounds,
         (put_file, where, source),
         (copy_file, source, copy, False),
         (copy_file, source, copy, True),
-        (get_file, where, source),
+        (get_file, where, handle, source.with_name("got")),
     )
+    _apart(clear, where)
     theirs = f"copyfile {_rate(plain)}, with fsync {_rate(synced)}"
     report.add(
         "256 MiB put, file: (hash, fsync)", _rate(put), theirs, f"{_ratio(plain, put):.2f}x as fast", _grown(put)
@@ -119,13 +125,17 @@ def _file_rows(report: Report, rounds: int, source: Path, where: Where) -> None:
 
 
 def _s3_rows(report: Report, rounds: int, source: Path, where: Where, server: S3Server) -> None:
+    got = source.with_name("got")
+    handle = _apart(keep_file, where, source)
+    _apart(boto3_keep, server, source)
     put, up, get, down = _in_turns(
         rounds,
         (put_file, where, source),
         (boto3_transfer, server, source, "up"),
-        (get_file, where, source),
-        (boto3_transfer, server, source, "down"),
+        (get_file, where, handle, got),
+        (boto3_transfer, server, got, "down"),
     )
+    _apart(clear, where)
     for what, ours, theirs in (("put", put, up), ("get", get, down)):
         other = f"boto3 {_rate(theirs)}, +{_grown(theirs):.1f} MB"
         report.add(f"256 MiB {what}, S3", _rate(ours), other, f"{_ratio(theirs, ours):.2f}x as fast", _grown(ours))
@@ -133,7 +143,9 @@ def _s3_rows(report: Report, rounds: int, source: Path, where: Where, server: S3
 
 def _env_rows(report: Report, rounds: int, source: Path, kind: str, where: Where) -> None:
     names = ("save", "env_read", "store_put", "load", "store_read", "env_write")
-    taken = _in_turns(rounds, *((env_transfer, where, source, name) for name in names))
+    handle = _apart(keep_file, where, source)
+    taken = _in_turns(rounds, *((env_transfer, where, source, handle, name) for name in names))
+    _apart(clear, where)
     for what, (ours, *legs) in (("env -> store", taken[:3]), ("store -> env", taken[3:])):
         slower = max(legs, key=_seconds)
         first, second = map(_rate, legs)
@@ -197,19 +209,34 @@ def put_file(where: Where, source: Path) -> Taken:
     return asyncio.run(run())
 
 
-def get_file(where: Where, source: Path) -> Taken:
+def keep_file(where: Where, source: Path) -> str:
+    """Store a file for others, under a name of its own; return its handle."""
+
+    async def run() -> str:
+        async with where.open() as store:
+            return await store.put(source, filename="kept", scope=SCOPE)
+
+    return asyncio.run(run())
+
+
+def clear(where: Where) -> None:
+    """Leave nothing in a store."""
+
+    async def run() -> None:
+        async with where.open() as store:
+            await store.clear_scope(SCOPE)
+
+    asyncio.run(run())
+
+
+def get_file(where: Where, handle: str, target: Path) -> Taken:
     """Stream an artifact into a file."""
 
     async def run() -> Taken:
         async with where.open() as store:
-            target = source.with_name("got")
             small = await store.put(os.urandom(MIB), filename="small", scope=SCOPE)
             await store.get_file(small, target, scope=SCOPE)
-            target.unlink()
-            handle = await store.put(source, filename="big", scope=SCOPE)
-            taken = await _taken(lambda: store.get_file(handle, target, scope=SCOPE), anyio.Path(target).unlink)
-            await store.clear_scope(SCOPE)
-            return taken
+            return await _taken(lambda: store.get_file(handle, target, scope=SCOPE), anyio.Path(target).unlink)
 
     return asyncio.run(run())
 
@@ -231,24 +258,19 @@ def copy_file(source: Path, target: Path, synced: bool) -> Taken:  # noqa: FBT00
     return Taken(min(seconds), memory.growth_bytes)
 
 
-def boto3_transfer(server: S3Server, source: Path, direction: str) -> Taken:
+def boto3_keep(server: S3Server, source: Path) -> None:
+    """Store a file for others."""
+    with source.open("rb") as file:
+        _boto3_client(server).upload_fileobj(file, server.bucket, KEPT)
+
+
+def boto3_transfer(server: S3Server, path: Path, direction: str) -> Taken:
     """Move a file by the transfers of boto3, with their defaults."""
-    options = server.options
-    client: Any = boto3.client(
-        "s3",
-        endpoint_url=options["endpoint"],
-        aws_access_key_id=options["access_key_id"],
-        aws_secret_access_key=options["secret_access_key"],
-        region_name=options["region"],
-    )
+    client = _boto3_client(server)
     config = TransferConfig()
     client.put_object(Bucket=server.bucket, Key="small", Body=b"x" * MIB)
     client.get_object(Bucket=server.bucket, Key="small")["Body"].read()
-    if direction == "down":
-        with source.open("rb") as file:
-            client.upload_fileobj(file, server.bucket, "big", Config=config)
     is_up = direction == "up"
-    path = source if is_up else source.with_name("got")
     seconds: list[float] = []
     with Memory() as memory:
         for _ in range(TIMES):
@@ -260,13 +282,25 @@ def boto3_transfer(server: S3Server, source: Path, direction: str) -> Taken:
                 if is_up:
                     client.upload_fileobj(file, server.bucket, "big", Config=config)
                 else:
-                    client.download_fileobj(server.bucket, "big", file, Config=config)
+                    client.download_fileobj(server.bucket, KEPT, file, Config=config)
             seconds.append(time.perf_counter() - start)
-    client.delete_object(Bucket=server.bucket, Key="big")
+    if is_up:
+        client.delete_object(Bucket=server.bucket, Key="big")
     return Taken(min(seconds), memory.growth_bytes)
 
 
-def env_transfer(where: Where, source: Path, name: str) -> Taken:
+def _boto3_client(server: S3Server) -> Any:  # noqa: ANN401 - boto3 has no types
+    options = server.options
+    return boto3.client(
+        "s3",
+        endpoint_url=options["endpoint"],
+        aws_access_key_id=options["access_key_id"],
+        aws_secret_access_key=options["secret_access_key"],
+        region_name=options["region"],
+    )
+
+
+def env_transfer(where: Where, source: Path, handle: str, name: str) -> Taken:
     """Move a file between an env and a store, or only on one of the two legs."""
 
     async def run() -> Taken:
@@ -277,9 +311,6 @@ def env_transfer(where: Where, source: Path, name: str) -> Taken:
             await save(env, "small", store, scope=SCOPE)
             if name in {"save", "env_read"}:
                 await env.upload(source, "big")
-            handle = ""
-            if name in {"load", "store_read"}:
-                handle = await store.put(source, filename="big", scope=SCOPE)
 
             async def env_read() -> None:
                 async with env.open_read("big") as chunks:
@@ -303,9 +334,7 @@ def env_transfer(where: Where, source: Path, name: str) -> Taken:
                     lambda: store.delete("big", scope=SCOPE),
                 ),
             }
-            taken = await _taken(*actions[name])
-            await store.clear_scope(SCOPE)
-            return taken
+            return await _taken(*actions[name])
 
     return asyncio.run(run())
 
@@ -344,12 +373,16 @@ def list_many(where: Where, number: int) -> Taken:
 def _in_turns(rounds: int, *jobs: tuple[Any, ...]) -> Sequence[list[Taken]]:
     """Run each job, a function and what it takes, in new processes, by turns; return what each took."""
     taken: list[list[Taken]] = [[] for _ in jobs]
-    context = multiprocessing.get_context("spawn")
     for _ in range(rounds):
         for place, (function, *arguments) in zip(taken, jobs, strict=True):
-            with context.Pool(1) as pool:
-                place.append(pool.apply(function, arguments))
+            place.append(_apart(function, *arguments))
     return taken
+
+
+def _apart(function: Callable[..., T], *arguments: object) -> T:
+    """Run a function in a new process."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(function, arguments)
 
 
 async def _taken(action: Callable[[], Awaitable[object]], undo: Callable[[], Awaitable[object]]) -> Taken:

@@ -482,6 +482,7 @@ def test_doctor_says_what_works(here: Here) -> None:
     assert done.returncode == 0
     assert b"local: works" in done.stdout
     assert b"ran a command" in done.stdout
+    assert [line for line in done.stdout.splitlines() if line != line.rstrip()] == []
 
 
 def test_doctor_says_what_is_missing_and_the_remedy(here: Here) -> None:

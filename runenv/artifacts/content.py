@@ -27,7 +27,7 @@ MAX_METADATA_BYTES: Final = 16 * 1024
 """Bounds the texts that a caller keeps beside an artifact, keys included."""
 HASHED_AT_ONCE: Final = 64 * 1024
 """Bytes that are hashed in the event loop, which takes less than waking a thread."""
-HASHED_LATER_BYTES: Final = 4 * 1024 * 1024
+HASHED_LATER_BYTES: Final = 2 * 1024 * 1024
 """What may wait for being hashed while its giver goes on."""
 
 

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
 __all__ = ("Data", "Source", "opened")
 
-JOINED_BYTES: Final = 128 * 1024
-"""Smaller pieces are joined; of larger ones a step for each costs less than a copy."""
+JOINED_BYTES: Final = 512 * 1024
+"""Smaller pieces are joined: a copy costs less than the turns that two threads take in the interpreter for each one
+(2026-11-28, an env's pieces of 128 KiB into a folder: 420 MiB/s as they came, 510 joined)."""
 
 Data: TypeAlias = "bytes | bytearray | memoryview | Path | AsyncIterable[bytes] | Artifact"
 """Bytes, the path of a file on this host, a stream, or all of it together."""

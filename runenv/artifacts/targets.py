@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ("write_file",)
 
-UNWRITTEN_BYTES: Final = 4 * 1024 * 1024
+UNWRITTEN_BYTES: Final = 2 * 1024 * 1024
 """What may wait for being written while the next chunks come."""
 MAX_PART_NAME: Final = 100
 """Characters of a file's name in the name of what is going to be that file."""

@@ -3,6 +3,10 @@
 `save` and `load` move one file, `save_tree` and `load_tree` a folder as one tar artifact. What is stored was whole and
 did not change meanwhile; what is written to the env has the hash that the record says, or is not there. Nothing here
 knows a backend or a kind of env: above are tools and adapters, below the store and the protocols of `runenv.env`.
+
+Both legs run at once. Into the store that has 0.8 to 0.9 of the slower leg's speed; out of it 0.7 to 0.8 from a folder,
+and 0.6 to 0.7 from an S3 server on the same machine. Two cores are all in use then: for 256 MiB hashing, sending and
+the guest's writing take 0.6 s of processor time, and the server 0.45 s more (2026-11-28, `scripts/bench`).
 """
 
 from __future__ import annotations

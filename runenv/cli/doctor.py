@@ -10,7 +10,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -91,6 +91,23 @@ async def _run(kinds: Sequence[Kind], image: str | None) -> bool:
 
 
 def _show(console: Console, kind: Kind, checks: Sequence[Check]) -> None:
+    states = {check.state for check in checks}
+    if "missing" in states:
+        verdict = Text("does not work", style="red")
+    elif "limited" in states:
+        verdict = Text("works, but not with the defaults", style="yellow")
+    else:
+        verdict = Text("works", style="green")
+    console.print(Text.assemble((f"{kind}: ", "bold"), verdict))
+    if console.is_terminal:
+        console.print(_table(checks))
+    else:
+        for line in _lines(checks):
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
+    console.print()
+
+
+def _table(checks: Sequence[Check]) -> Table:
     table = Table.grid(padding=(0, 1))
     table.add_column(width=1)
     table.add_column(style="bold", no_wrap=True)
@@ -101,16 +118,18 @@ def _show(console: Console, kind: Kind, checks: Sequence[Check]) -> None:
         if check.remedy:
             text.append(f"\n→ {check.remedy}", style=colour)
         table.add_row(Text(mark, style=colour), check.name, text)
-    states = {check.state for check in checks}
-    if "missing" in states:
-        verdict = Text("does not work", style="red")
-    elif "limited" in states:
-        verdict = Text("works, but not with the defaults", style="yellow")
-    else:
-        verdict = Text("works", style="green")
-    console.print(Text.assemble((f"{kind}: ", "bold"), verdict))
-    console.print(table)
-    console.print()
+    return table
+
+
+def _lines(checks: Sequence[Check]) -> Iterator[str]:
+    """Yield the same for programs and logs, where nothing is folded and no line ends with blanks."""
+    width = max(len(check.name) for check in checks)
+    for check in checks:
+        first, *more = check.found.splitlines()
+        yield f"{_MARKS[check.state][0]} {check.name:{width}} {first}"
+        yield from (f"{'':{width + 2}} {line}" for line in more)
+        if check.remedy:
+            yield f"{'':{width + 2}} → {check.remedy}"
 
 
 # -- local

@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
-from runenv.envs.guested.bridge import to_its_end
 from runenv.envs.guested.env import GuestedEnv
 from runenv.envs.guested.replies import signal_name
 from runenv.envs.scratch import remove_tree
+from runenv.envs.threads import to_its_end
 from runenv.errors import ConfigError, EnvStartError, translate
 from runenv.guest import guest_binary
 from runenv.guest.frames import Flag, Tag

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 
 from runenv.envs.docker.endpoint import ssh_command, ssh_environment
-from runenv.envs.docker.threads import in_thread
+from runenv.envs.threads import in_thread
 from runenv.errors import EnvStartError
 from runenv.guest.forks import keep_from_children
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from runenv.envs.docker.engine import Client, check, faults, json_of, url
 from runenv.envs.docker.faults import EngineFault
-from runenv.envs.docker.threads import in_thread
+from runenv.envs.threads import in_thread
 from runenv.errors import EnvStartError, translate
 
 if TYPE_CHECKING:

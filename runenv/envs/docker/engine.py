@@ -30,7 +30,7 @@ from docker.transport.unixconn import UnixHTTPConnection, UnixHTTPConnectionPool
 from runenv.envs.docker.carriers import Ssh, open_carrier
 from runenv.envs.docker.endpoint import Endpoint, find_endpoint
 from runenv.envs.docker.faults import EngineFault, attempt, refusal, way_fault
-from runenv.envs.docker.threads import MAX_THREADS, in_thread
+from runenv.envs.threads import MAX_THREADS, in_thread
 from runenv.errors import EnvError, EnvStartError, translate
 
 if TYPE_CHECKING:

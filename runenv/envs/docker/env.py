@@ -26,9 +26,9 @@ from runenv.envs.docker.owners import owner
 from runenv.envs.docker.socket_carrier import UnreachableError, listen, reason_for_attach, stay_on_attach
 from runenv.envs.docker.spec import TMP, Spec
 from runenv.envs.docker.sweep import LABEL_ID, LABEL_KIND, LABEL_OWNER, sweep
-from runenv.envs.docker.threads import in_thread
 from runenv.envs.docker.volumes import give_volumes, provide_guest
 from runenv.envs.guested.env import GuestedEnv
+from runenv.envs.threads import in_thread
 from runenv.errors import ConfigError, EnvStartError
 from runenv.guest.frames import Tag
 from runenv.guest.link import Link

@@ -64,7 +64,7 @@ async def get_image(engine: Engine, name: str, *, pull: str, timeout: float, pla
             f"the image {name!r}{which} is not on the engine and pull is 'never': load or build it, or set"
             " pull='missing'"
         )
-    remedy = "check its name, log in to its registry, or load it into the engine and set pull='never'"
+    remedy = "check its name, log in to its registry, load it into the engine, or name another image"
     try:
         with translate({EngineFault: EnvStartError}, f"the image {name!r} could not be pulled ({remedy})"):
             await _pull(engine, name, platform, timeout)

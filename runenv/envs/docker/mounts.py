@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from runenv.envs.docker.threads import in_thread
+from runenv.envs.threads import in_thread
 from runenv.errors import ConfigError, EnvStartError, LimitError
 
 if TYPE_CHECKING:

@@ -35,14 +35,13 @@ import anyio
 
 from runenv.envs.docker.container import LINK_FOLDER
 from runenv.envs.docker.owners import mark, mark_lives
-from runenv.envs.docker.threads import in_thread
-from runenv.envs.guested.bridge import outlast
+from runenv.envs.threads import to_its_end
 from runenv.errors import EnvStartError
 from runenv.guest.frames import TOKEN_BYTES
 from runenv.guest.stream import LifeLine, Newcomer, Stream
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Generator
+    from collections.abc import AsyncGenerator, Generator
 
     from runenv.envs.docker.carriers import Carrier
     from runenv.envs.docker.engine import Engine
@@ -94,21 +93,14 @@ async def listen(engine: Engine) -> AsyncGenerator[Listener | None]:
     try:
         if listener is not None:
             try:
-                await _surely(listener.make)
+                await to_its_end(listener.make)
             except OSError as error:
                 stay_on_attach(engine, f"no socket can be made on this host: {error}")
                 listener = None
         yield listener
     finally:
         if listener is not None:
-            await _surely(listener.remove)
-
-
-async def _surely(function: Callable[[], None]) -> None:
-    """Run it in a worker thread and wait for its end, even when cancelled: what it makes must be known to be undone."""
-    running = asyncio.ensure_future(in_thread(function))
-    await outlast(running, None)
-    running.result()
+            await to_its_end(listener.remove)
 
 
 class Listener:

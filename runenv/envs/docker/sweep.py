@@ -20,7 +20,7 @@ from runenv.envs.docker.engine import Client, faults, json_of, url
 from runenv.envs.docker.faults import EngineFault
 from runenv.envs.docker.owners import lives
 from runenv.envs.docker.socket_carrier import remove_left_folders
-from runenv.envs.docker.threads import in_thread
+from runenv.envs.threads import in_thread
 
 if TYPE_CHECKING:
     from runenv.envs.docker.engine import Engine

@@ -28,7 +28,7 @@ from runenv.envs.docker.engine import Client, faults
 from runenv.envs.docker.faults import EngineFault
 from runenv.envs.docker.owners import owner
 from runenv.envs.docker.sweep import GUEST_VOLUME_PREFIX, LABEL_KIND, LABEL_OWNER
-from runenv.envs.docker.threads import in_thread
+from runenv.envs.threads import in_thread
 from runenv.errors import EnvStartError, translate
 from runenv.guest import guest_binary
 

@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import anyio
 import anyio.to_thread
 
+from runenv.envs.threads import outlast
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from runenv.guest.call import Call
     from runenv.guest.frames import Fields
 
-__all__ = ("outlast", "receive_into", "send_from", "to_its_end")
+__all__ = ("receive_into", "send_from")
 
 T = TypeVar("T")
 
@@ -37,42 +39,6 @@ THREAD_TIMEOUT: Final = 10.0
 
 class _StoppedError(Exception):
     """Raised in the worker thread: nobody wants its bytes any more."""
-
-
-async def to_its_end(function: Callable[[], T]) -> T:
-    """Run a blocking function in a worker thread, and return or raise when it has ended, not before.
-
-    For what must be undone by somebody who knows all of it: anyio alone leaves the thread behind on `Task.cancel`.
-
-    Raises:
-        asyncio.CancelledError: afterwards, if the task was cancelled meanwhile.
-    """
-    thread = _start(function)
-    await outlast(thread, None)
-    return thread.result()
-
-
-async def outlast(future: asyncio.Future[Any], timeout: float | None) -> None:
-    """Wait until `future` is done, or for `timeout` seconds, even if the caller is cancelled, even repeatedly.
-
-    Raises:
-        asyncio.CancelledError: afterwards, if the task was cancelled meanwhile other than by a scope around it.
-    """
-    loop = asyncio.get_running_loop()
-    deadline = None if timeout is None else loop.time() + timeout
-    cancelled: asyncio.CancelledError | None = None
-    # The scope keeps anyio's cancellation out, the loop around the wait asyncio's own.
-    with anyio.CancelScope(shield=True):
-        while not future.done():
-            left = None if deadline is None else deadline - loop.time()
-            if left is not None and left <= 0:
-                break
-            try:
-                await asyncio.wait((future,), timeout=left)
-            except asyncio.CancelledError as error:
-                cancelled = error
-    if cancelled is not None:
-        raise cancelled
 
 
 async def send_from(call: Call, produce: Callable[[Callable[[bytes], None]], T]) -> T:

@@ -21,13 +21,12 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 import anyio
 
-from runenv.envs.docker.threads import in_thread
 from runenv.envs.guested import moves, searches, trees
-from runenv.envs.guested.bridge import outlast
 from runenv.envs.guested.life import Life
 from runenv.envs.guested.patterns import literal_pattern, translate
 from runenv.envs.guested.replies import MAX_NUMBER, EntryReader, entry_of, exec_result, number
 from runenv.envs.guested.requests import exec_request, path_bytes, pattern_fields
+from runenv.envs.threads import in_thread, outlast
 from runenv.errors import EnvError, LimitError
 from runenv.guest.frames import Channel, Flag, FrameError, Tag, Verb
 from runenv.types import DEFAULT

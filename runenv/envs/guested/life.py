@@ -11,8 +11,8 @@ import asyncio
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
-from runenv.envs.guested.bridge import outlast
 from runenv.envs.guested.requests import variable
+from runenv.envs.threads import outlast
 from runenv.errors import ConfigError, EnvClosedError, EnvError
 from runenv.guest.frames import FrameError, Tag
 

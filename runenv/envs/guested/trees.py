@@ -11,9 +11,9 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Final, Self
 
 from runenv.envs import transfer
-from runenv.envs.guested.bridge import outlast
 from runenv.envs.guested.replies import MAX_REFUSED, number, refused_of
 from runenv.envs.guested.requests import path_bytes, pattern_fields
+from runenv.envs.threads import outlast
 from runenv.errors import EnvError, LimitError
 from runenv.guest.frames import FrameError, Tag, Verb
 from runenv.types import TransferResult
