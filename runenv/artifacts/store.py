@@ -250,11 +250,17 @@ class ArtifactStore:
             committing = entry(content)
             await to_its_end(self._backend.commit(committing, self._quotas))
         except BaseException as error:
-            with suppress(StoreError):  # what it leaves is for `prune`
-                if committing is not None and not isinstance(error, Exception):  # cancelled: it may be committed
-                    await to_its_end(self._backend.remove(committing))
-                await to_its_end(self._backend.discard(id))
+            is_cancelled = not isinstance(error, Exception)  # then it may be committed
+            await to_its_end(self._undo(id, committing if is_cancelled else None))
             raise
+
+    async def _undo(self, id: str, committed: Entry | None) -> None:
+        """Remove what a put made; what cannot be removed is for `prune`."""
+        if committed is not None:
+            with suppress(StoreError):
+                await self._backend.remove(committed)
+        with suppress(StoreError):
+            await self._backend.discard(id)
 
     async def _is_fresh(self, handle: str, owner: Scope, ttl: float | None) -> bool:
         """Say whether an artifact is there, and will be for half of its life or more."""
@@ -416,9 +422,11 @@ class ArtifactStore:
             yield self._checked(entry, chunks, length, content)
 
     async def _checked(self, entry: Entry, chunks: Chunks, length: int, content: Content) -> Chunks:
+        done = 0
         async for chunk in chunks:
+            done += len(chunk)
             yield chunk
-        if content.size != length or (length == entry.size and content.sha256 != entry.sha256):
+        if done != length or (length == entry.size and content.sha256 != entry.sha256):
             raise StoreError(f"the content of {entry.handle!r} is damaged: it is not what was stored")
 
     def path(self, record: Record) -> str | None:
