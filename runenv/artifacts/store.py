@@ -422,11 +422,9 @@ class ArtifactStore:
             yield self._checked(entry, chunks, length, content)
 
     async def _checked(self, entry: Entry, chunks: Chunks, length: int, content: Content) -> Chunks:
-        done = 0
         async for chunk in chunks:
-            done += len(chunk)
             yield chunk
-        if done != length or (length == entry.size and content.sha256 != entry.sha256):
+        if content.size != length or (length == entry.size and content.sha256 != entry.sha256):
             raise StoreError(f"the content of {entry.handle!r} is damaged: it is not what was stored")
 
     def path(self, record: Record) -> str | None:

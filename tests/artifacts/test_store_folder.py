@@ -425,10 +425,10 @@ async def test_who_is_cancelled_until_the_end_leaves_nothing_of_a_put_that_fails
         assert not [each for each in open_files() if each.startswith(str(root / "staging") + "/")]
 
 
-async def test_who_reads_on_after_the_end_of_a_stream_is_not_told_that_it_is_whole(
+async def test_who_reads_on_after_leaving_a_stream_is_given_what_was_read_ahead(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Though all of it was read ahead, and has the right hash."""
+    """All of it was, and it has the right hash: so it must not end before."""
     whole = threading.Event()
     see = Content.see
 
@@ -441,10 +441,42 @@ async def test_who_reads_on_after_the_end_of_a_stream_is_not_told_that_it_is_who
         handle = await store.put(bytes(3_000_000), filename="f", scope=RUN)
         monkeypatch.setattr(Content, "see", tell)
         async with store.open_read(handle, scope=RUN) as chunks:
-            assert len(await anext(chunks)) < 3_000_000
+            first = await anext(chunks)
             await asyncio.to_thread(whole.wait)
+        assert len(first) + sum([len(chunk) async for chunk in chunks]) == 3_000_000
+
+
+async def test_a_stream_that_somebody_else_still_reads_ends_with_an_error(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who opened it leaves while a thread reads for another task: nothing stays open, and nothing else is read."""
+    began, gate = threading.Event(), threading.Event()
+    see = Content.see
+
+    def wait(content: Content, chunk: bytes) -> None:
+        began.set()
+        gate.wait()
+        see(content, chunk)
+
+    async def read(chunks: AsyncIterator[bytes]) -> int:
+        return sum([len(chunk) async for chunk in chunks])
+
+    async with open_store(root) as store:
+        handle = await store.put(bytes(3_000_000), filename="f", scope=RUN)
+        before = sorted(open_files())
+        monkeypatch.setattr(Content, "see", wait)
+
+        async def leave() -> asyncio.Task[int]:
+            async with store.open_read(handle, scope=RUN, length=2_500_000) as chunks:
+                reading = asyncio.create_task(read(chunks))
+                await asyncio.to_thread(began.wait)
+                asyncio.get_running_loop().call_soon(gate.set)
+            return reading
+
+        reading = await leave()
+        assert sorted(open_files()) == before
         with pytest.raises(StoreError, match="not what was stored"):
-            await anext(chunks)
+            await reading
 
 
 # -- scopes

@@ -189,21 +189,15 @@ class FolderPayloads:
     @asynccontextmanager
     async def read(self, entry: Entry, offset: int, length: int, witness: Witness) -> AsyncGenerator[Chunks]:
         """Open a range of the content, which stays readable when it is unlinked."""
-        fd = await self._threads.open(lambda: self._open(entry))
 
         async def chunks() -> Chunks:
             with failures(f"the content of {entry.handle!r} cannot be read"):
                 async for chunk in pieces:
                     yield chunk
 
-        pieces = read_pieces(self._threads, fd, offset, offset + length, see=witness.see)
-        try:
+        fd = await self._threads.open(lambda: self._open(entry))
+        async with read_pieces(self._threads, fd, offset, offset + length, see=witness.see) as pieces:
             yield chunks()
-        finally:
-            try:
-                await pieces.aclose()
-            finally:
-                await self._threads.run(os.close, fd)
 
     def uri(self, entry: Entry) -> str:
         """Return a file URI, with the absolute path."""
