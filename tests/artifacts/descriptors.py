@@ -8,10 +8,10 @@ from pathlib import Path
 __all__ = ("open_files",)
 
 
-def open_files() -> list[str]:
-    """Return the path of every descriptor of this process."""
+def open_files(under: Path) -> list[str]:
+    """Return the path behind every descriptor that leads into a folder, sorted."""
     paths: list[str] = []
     for descriptor in Path("/proc/self/fd").iterdir():
         with suppress(FileNotFoundError):  # the one that lists them
             paths.append(str(descriptor.readlink()))
-    return paths
+    return sorted(path for path in paths if path == str(under) or path.startswith(f"{under}/"))
