@@ -237,12 +237,10 @@ class ArtifactStore:
 
         async def measured() -> Chunks:
             done = 0
-            async for chunk in chunks:
+            async for chunk in counted(chunks, size, progress):
                 done += len(chunk)
                 self._check_size(done)
                 yield chunk
-                if progress is not None:
-                    progress(done, size)
 
         committing: Entry | None = None
         try:
