@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
-from contextlib import aclosing, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -82,12 +82,8 @@ async def opened(source: Source, threads: Threads) -> AsyncGenerator[tuple[Chunk
     if isinstance(data, Path):
         path = data
         fd = await threads.open(lambda: _open(path))
-        try:
-            size = os.fstat(fd).st_size
-            async with aclosing(read_pieces(threads, fd, 0, None)) as pieces:
-                yield pieces, size
-        finally:
-            await threads.run(os.close, fd)
+        async with read_pieces(threads, fd, 0, None) as pieces:
+            yield pieces, os.fstat(fd).st_size
     elif isinstance(data, bytes | bytearray | memoryview):
         whole = bytes(data)  # the caller may change what is not bytes
         yield _slices(whole), len(whole)

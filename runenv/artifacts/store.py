@@ -237,12 +237,10 @@ class ArtifactStore:
 
         async def measured() -> Chunks:
             done = 0
-            async for chunk in chunks:
+            async for chunk in counted(chunks, size, progress):
                 done += len(chunk)
                 self._check_size(done)
                 yield chunk
-                if progress is not None:
-                    progress(done, size)
 
         committing: Entry | None = None
         try:
@@ -250,11 +248,17 @@ class ArtifactStore:
             committing = entry(content)
             await to_its_end(self._backend.commit(committing, self._quotas))
         except BaseException as error:
-            with suppress(StoreError):  # what it leaves is for `prune`
-                if committing is not None and not isinstance(error, Exception):  # cancelled: it may be committed
-                    await to_its_end(self._backend.remove(committing))
-                await to_its_end(self._backend.discard(id))
+            is_cancelled = not isinstance(error, Exception)  # then it may be committed
+            await to_its_end(self._undo(id, committing if is_cancelled else None))
             raise
+
+    async def _undo(self, id: str, committed: Entry | None) -> None:
+        """Remove what a put made; what cannot be removed is for `prune`."""
+        if committed is not None:
+            with suppress(StoreError):
+                await self._backend.remove(committed)
+        with suppress(StoreError):
+            await self._backend.discard(id)
 
     async def _is_fresh(self, handle: str, owner: Scope, ttl: float | None) -> bool:
         """Say whether an artifact is there, and will be for half of its life or more."""

@@ -8,6 +8,7 @@ import os
 import sqlite3
 import stat
 import sys
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,9 @@ import pytest
 
 from runenv.artifacts import ArtifactStore, Quotas, Scope
 from runenv.artifacts.backends.catalog import Catalog
+from runenv.artifacts.content import Content
 from runenv.errors import ArtifactMissingError, ConfigError, LimitError, StoreError
+from tests.artifacts.descriptors import open_files
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -372,6 +375,134 @@ async def test_A10_content_is_on_the_disk_before_it_has_its_name(root: Path, mon
         monkeypatch.setattr(Catalog, "commit", committed)
         await store.put(b"x" * 100_000, filename="f", scope=RUN)
     assert steps == ["sync file staging", "rename", "sync folder content", "committed"]
+
+
+async def test_who_is_cancelled_while_it_opens_a_store_leaves_nothing_open(root: Path) -> None:
+    """By its task; the store can be opened afterwards."""
+    store = open_store(root)
+    opening = asyncio.create_task(store.__aenter__())
+    await asyncio.sleep(0)
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    assert open_files(root) == []
+    async with store:
+        await store.put(b"x", filename="f", scope=RUN)
+
+
+async def test_who_is_cancelled_while_it_leaves_a_stream_leaves_nothing_open(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread reads ahead; the descriptor is closed after that, though nobody waits for it any more."""
+    ahead, gate = threading.Event(), threading.Event()
+    see = Content.see
+
+    def wait(content: Content, chunk: bytes) -> None:
+        if content.size:
+            ahead.set()
+            gate.wait()
+        see(content, chunk)
+
+    async def read_first(store: ArtifactStore, handle: str) -> None:
+        async with store.open_read(handle, scope=RUN) as chunks:
+            await anext(chunks)
+            await asyncio.to_thread(ahead.wait)
+            left.set()
+
+    left = asyncio.Event()
+    async with open_store(root) as store:
+        handle = await store.put(bytes(3_000_000), filename="f", scope=RUN)
+        before = open_files(root)
+        monkeypatch.setattr(Content, "see", wait)
+        task = asyncio.create_task(read_first(store, handle))
+        await left.wait()
+        task.cancel()
+        await asyncio.sleep(0)
+        gate.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert open_files(root) == before
+
+
+async def test_who_is_cancelled_until_the_end_leaves_nothing_of_a_put_that_fails(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The quota is hit when content is to become an artifact, and the task is cancelled from then on."""
+    began, gate = threading.Event(), threading.Event()
+    commit = Catalog.commit
+
+    def wait(*arguments: Any) -> None:  # noqa: ANN401 - handed on
+        began.set()
+        gate.wait()
+        commit(*arguments)
+
+    async with open_store(root, quotas=Quotas(max_count=1)) as store:
+        await store.put(b"first", filename="f", scope=RUN)
+        monkeypatch.setattr(Catalog, "commit", wait)
+        task = asyncio.create_task(store.put(b"second", filename="f", scope=RUN))
+        await asyncio.to_thread(began.wait)
+        task.cancel()
+        gate.set()
+        while not task.done():
+            task.cancel()
+            await asyncio.sleep(0)
+        assert task.cancelled()
+        assert list((root / "staging").iterdir()) == []
+        assert open_files(root / "staging") == [str(root / "staging")]
+
+
+async def test_who_reads_on_after_leaving_a_stream_is_given_what_was_read_ahead(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of it was, and it has the right hash: so it must not end before."""
+    whole = threading.Event()
+    see = Content.see
+
+    def tell(content: Content, chunk: bytes) -> None:
+        see(content, chunk)
+        if content.size == 3_000_000:
+            whole.set()
+
+    async with open_store(root) as store:
+        handle = await store.put(bytes(3_000_000), filename="f", scope=RUN)
+        monkeypatch.setattr(Content, "see", tell)
+        async with store.open_read(handle, scope=RUN) as chunks:
+            first = await anext(chunks)
+            await asyncio.to_thread(whole.wait)
+        assert len(first) + sum([len(chunk) async for chunk in chunks]) == 3_000_000
+
+
+async def test_a_stream_that_somebody_else_still_reads_ends_with_an_error(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who opened it leaves while a thread reads for another task: nothing stays open, and nothing else is read."""
+    began, gate = threading.Event(), threading.Event()
+    see = Content.see
+
+    def wait(content: Content, chunk: bytes) -> None:
+        began.set()
+        gate.wait()
+        see(content, chunk)
+
+    async def read(chunks: AsyncIterator[bytes]) -> int:
+        return sum([len(chunk) async for chunk in chunks])
+
+    async with open_store(root) as store:
+        handle = await store.put(bytes(3_000_000), filename="f", scope=RUN)
+        before = open_files(root)
+        monkeypatch.setattr(Content, "see", wait)
+
+        async def leave() -> asyncio.Task[int]:
+            async with store.open_read(handle, scope=RUN, length=2_500_000) as chunks:
+                reading = asyncio.create_task(read(chunks))
+                await asyncio.to_thread(began.wait)
+                asyncio.get_running_loop().call_soon(gate.set)
+            return reading
+
+        reading = await leave()
+        assert open_files(root) == before
+        with pytest.raises(StoreError, match="not what was stored"):
+            await reading
 
 
 # -- scopes

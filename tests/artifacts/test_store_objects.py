@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from functools import partial
@@ -98,6 +99,31 @@ async def test_a_service_without_conditional_create_is_refused(place: Place, mon
 async def test_opening_leaves_nothing(store: ArtifactStore, raw: S3Store) -> None:
     """The probe is gone."""
     assert repr(store)
+    assert await keys(raw) == []
+
+
+async def test_opening_leaves_nothing_when_it_is_cancelled(
+    place: Place, raw: S3Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The probe that was made is removed, though nobody waits for the store any more."""
+    begun, create = asyncio.Event(), Bucket.create
+    calls = 0
+
+    async def wait(bucket: Bucket, key: str, data: bytes) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            begun.set()
+            await asyncio.Event().wait()
+        await create(bucket, key, data)
+
+    monkeypatch.setattr(Bucket, "create", wait)
+    opening = asyncio.create_task(ArtifactStore.open(place.url, options=place.options).__aenter__())
+    await begun.wait()
+    assert len(await keys(raw, "probe")) == 1
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
     assert await keys(raw) == []
 
 

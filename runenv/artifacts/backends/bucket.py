@@ -36,7 +36,7 @@ from obstore.store import AzureStore, GCSStore, S3Store
 
 from runenv.artifacts.backends.backend import CHUNK_BYTES
 from runenv.artifacts.backends.options import split_options
-from runenv.artifacts.backends.threads import to_its_end
+from runenv.artifacts.backends.threads import ended
 from runenv.artifacts.chunks import joined
 from runenv.errors import ConfigError, StoreError
 
@@ -179,8 +179,7 @@ class Bucket:
             if pieces.full():
                 pieces.get_nowait()
             pieces.put_nowait(None)
-            await to_its_end(asyncio.wait((uploading,)))
-            uploading.exception()  # what is raised here says more
+            await ended(uploading)  # what is raised here says more
             raise
         uploading.result()
 
@@ -291,11 +290,8 @@ class Download:
                     coming = asyncio.create_task(self._piece())
                     yield piece
         finally:
-            if not coming.done():
-                coming.cancel()
-                await to_its_end(asyncio.wait((coming,)))
-            if not coming.cancelled():
-                coming.exception()  # seen: otherwise the loop logs it
+            coming.cancel()
+            await ended(coming)
 
     async def _piece(self) -> bytes:
         try:

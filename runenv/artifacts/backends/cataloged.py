@@ -100,14 +100,16 @@ class CatalogedBackend:
         """Make the tables if they are not there, and remove what dead writers left."""
         try:
             await self._threads.run(self._open)
-        except BaseException:
-            self._threads.stop()
+        except BaseException:  # cancelled: it may be open
+            await self.aclose()
             raise
 
     async def aclose(self) -> None:
         """Close the catalog."""
-        await self._threads.run(self._close)
-        self._threads.stop()
+        try:
+            await self._threads.run(self._close)
+        finally:
+            self._threads.stop()
 
     async def reserve(self, scope: str, name: str, id: str) -> int:  # noqa: ARG002 - the protocol's
         """Take the next version."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 from runenv.artifacts.backends.backend import CHUNK_BYTES
@@ -11,6 +12,7 @@ from runenv.artifacts.backends.threads import Leading
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
+    from runenv.artifacts.backends.backend import Chunks
     from runenv.artifacts.backends.threads import Threads
 
 __all__ = ("read_pieces", "write_all")
@@ -19,10 +21,11 @@ READ_AHEAD: Final = 4
 """Pieces that may wait for who works on them."""
 
 
+@asynccontextmanager
 async def read_pieces(
     threads: Threads, fd: int, start: int, end: int | None, *, see: Callable[[bytes], object] | None = None
-) -> AsyncGenerator[bytes]:
-    """Yield what is in a file, and read on while a piece is worked on. To be closed before the descriptor is.
+) -> AsyncGenerator[Chunks]:
+    """Give what is in a file in pieces, and read on while one is worked on; close the file when nobody reads it.
 
     Args:
         threads: where it is read.
@@ -40,12 +43,18 @@ async def read_pieces(
             see(piece)
         return piece
 
-    reading = Leading(threads, read, READ_AHEAD)
-    try:
+    async def pieces() -> Chunks:
         while piece := await reading.get():
             yield piece
+
+    reading = Leading(threads, read, READ_AHEAD)
+    try:
+        yield pieces()
     finally:
-        await reading.stop()
+        try:
+            await reading.stop()
+        finally:
+            await threads.run(os.close, fd)
 
 
 def write_all(fd: int, data: bytes) -> None:

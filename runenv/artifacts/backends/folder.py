@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final
 
 from runenv.artifacts.backends.failures import failures
 from runenv.artifacts.backends.files import read_pieces, write_all
-from runenv.artifacts.backends.threads import Threads, Trailing, to_its_end
+from runenv.artifacts.backends.threads import Threads, Trailing, ended
 from runenv.errors import StoreError
 
 if TYPE_CHECKING:
@@ -133,10 +133,11 @@ class FolderPayloads:
                     syncing.result()
                 await self._threads.run(os.fsync, fd)
         finally:
-            await writing.stop()
-            if syncing is not None:
-                await to_its_end(asyncio.wait((syncing,)))
-                syncing.exception()  # seen: otherwise the loop logs it
+            try:
+                await writing.stop()
+            finally:
+                if syncing is not None:
+                    await ended(syncing)
 
     def discard(self, id: str) -> None:
         """Remove what is staged, and let go of it."""
@@ -188,19 +189,15 @@ class FolderPayloads:
     @asynccontextmanager
     async def read(self, entry: Entry, offset: int, length: int, witness: Witness) -> AsyncGenerator[Chunks]:
         """Open a range of the content, which stays readable when it is unlinked."""
-        fd = await self._threads.open(lambda: self._open(entry))
 
         async def chunks() -> Chunks:
             with failures(f"the content of {entry.handle!r} cannot be read"):
                 async for chunk in pieces:
                     yield chunk
 
-        pieces = read_pieces(self._threads, fd, offset, offset + length, see=witness.see)
-        try:
+        fd = await self._threads.open(lambda: self._open(entry))
+        async with read_pieces(self._threads, fd, offset, offset + length, see=witness.see) as pieces:
             yield chunks()
-        finally:
-            await pieces.aclose()
-            await self._threads.run(os.close, fd)
 
     def uri(self, entry: Entry) -> str:
         """Return a file URI, with the absolute path."""

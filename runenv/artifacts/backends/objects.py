@@ -32,6 +32,7 @@ from runenv.artifacts.backends.backend import TOMBSTONE_SECONDS, UNREFERENCED_SE
 from runenv.artifacts.backends.bucket import PAGE, Bucket, TakenError
 from runenv.artifacts.backends.entry import MAX_ENTRY_BYTES, DamagedError, Entry, scope_key
 from runenv.artifacts.backends.ordered import in_order
+from runenv.artifacts.backends.threads import to_its_end
 from runenv.artifacts.names import encode, encoded_start
 from runenv.errors import LimitError, StoreError
 
@@ -92,17 +93,14 @@ class ObjectBackend:
             StoreError: it does not.
         """
         key = f"probe/{uuid.uuid4()}"
-        for _ in range(2):
-            try:
-                await self._bucket.create(key, b"")
-            except TakenError:
-                break
-        else:
-            await self._bucket.delete([key])
-            raise StoreError(
-                f"{self._bucket.uri!r} has no conditional create, which versions need: choose another service"
-            )
-        await self._bucket.delete([key])
+        await self._bucket.create(key, b"")
+        try:
+            await self._bucket.create(key, b"")
+        except TakenError:
+            return
+        finally:
+            await to_its_end(self._bucket.delete([key]))
+        raise StoreError(f"{self._bucket.uri!r} has no conditional create, which versions need: choose another service")
 
     async def aclose(self) -> None:
         """Nothing is held."""

@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, TypeVar
 
-from runenv.artifacts.backends.threads import to_its_end
+from runenv.artifacts.backends.threads import ended
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterable, Callable, Coroutine
@@ -33,8 +33,4 @@ async def in_order(
     finally:
         for task in waiting:
             task.cancel()
-        if waiting:
-            await to_its_end(asyncio.wait(waiting))
-            for task in waiting:
-                if not task.cancelled():
-                    task.exception()  # seen: otherwise the loop logs it
+        await ended(*waiting)

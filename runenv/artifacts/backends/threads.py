@@ -11,14 +11,14 @@ import os
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 import anyio
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-__all__ = ("Inline", "Leading", "Threads", "Trailing", "to_its_end")
+__all__ = ("Inline", "Leading", "Threads", "Trailing", "ended", "to_its_end")
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -53,6 +53,24 @@ async def to_its_end(work: Awaitable[T], *, undo: Callable[[T], object] | None =
             undo(future.result())
         raise cancelled
     return future.result()
+
+
+async def ended(*works: asyncio.Future[Any]) -> None:
+    """Return when works have ended; what became of them is told to nobody.
+
+    Raises:
+        asyncio.CancelledError: as `to_its_end`.
+    """
+    for work in works:
+        work.add_done_callback(_see)
+    if works:
+        await to_its_end(asyncio.wait(works))
+
+
+def _see(work: asyncio.Future[Any]) -> None:
+    """Look at an error, which keeps the loop from logging it."""
+    if not work.cancelled():
+        work.exception()
 
 
 class Threads:
@@ -101,7 +119,7 @@ class _Turns:
         """Wait for the piece that is under way, whatever becomes of it; nothing more is done."""
         self._is_stopped = True
         while self._turn is not None:
-            await to_its_end(asyncio.wait((self._turn,)))
+            await ended(self._turn)
         self._error = None
 
     def _has_work(self) -> bool:
