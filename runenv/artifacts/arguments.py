@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from runenv.env import RunEnv
     from runenv.types import Default
 
-__all__ = ("Form", "expand", "expanded")
+__all__ = ("Form", "check_forms", "expand", "expanded")
 
 Form: TypeAlias = Literal["bytes", "base64", "data_uri", "text", "host_path", "env_path", "handle"]
 """What becomes of a handle: bytes; a text in base64 (standard alphabet, padded) or a `data:` URI of it; the decoded
@@ -124,6 +124,15 @@ async def expand(
     except BaseException:
         await copies.remove()
         raise
+
+
+def check_forms(forms: Mapping[str, Form]) -> None:
+    """Refuse forms that `expanded` would refuse with an env, before there is a call.
+
+    Raises:
+        ConfigError: one is unknown.
+    """
+    _Forms(forms, "handle", has_env=True, has_folder=True)
 
 
 @asynccontextmanager

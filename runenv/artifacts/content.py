@@ -95,9 +95,10 @@ def check_ttl(seconds: float | None) -> None:
     """Refuse a lifetime that is none.
 
     Raises:
-        ConfigError: it is not finite, or not above 0.
+        ConfigError: it is no number, not finite, or not above 0.
     """
-    if seconds is not None and not (math.isfinite(seconds) and seconds > 0):
+    is_number = isinstance(seconds, (int, float))  # who has no type checker gets the same clear words
+    if seconds is not None and not (is_number and math.isfinite(seconds) and seconds > 0):
         raise ConfigError("a lifetime is a finite number of seconds above 0, or None for no end")
 
 

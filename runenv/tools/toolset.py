@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar, cast
 
 from runenv.artifacts import DEFAULT_TTL
-from runenv.artifacts.arguments import expanded
+from runenv.artifacts.arguments import check_forms, expanded
 from runenv.artifacts.artifact import Artifact, Scope
 from runenv.artifacts.offload import Offloader
 from runenv.artifacts.results import absorb
@@ -362,8 +362,9 @@ def _guarded(tool: Tool, context: Context) -> Tool:
     """Let artifacts into a tool of the caller's own and out of it, and make answers of what it raises.
 
     Raises:
-        ConfigError: it takes artifacts, and there is no store.
+        ConfigError: it takes artifacts, and there is no store, or in a form that is unknown.
     """
+    check_forms(tool.forms)
     store, scope = context.store, context.scope
     if store is None or scope is None:
         if tool.forms:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import anyio
@@ -376,6 +377,9 @@ async def test_A8_an_own_tool_never_gets_a_dead_handle(store: ArtifactStore, whi
         answer = await toolset(env, store, scope="r", own=own).call("upload", {"content": dead})
         with pytest.raises(ConfigError, match="'upload' takes artifacts: give the toolset `store`"):
             toolset(env, own=own)
+        wrong = [replace(own[0], forms=cast("Any", {"content": "byts"}))]
+        with pytest.raises(ConfigError, match="did you mean 'bytes'"):
+            toolset(env, store, scope="r", own=wrong)
     assert answer.is_error
     assert dead in answer.text
     assert live in answer.text

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import pytest
 
 from runenv.artifacts import Quotas, Scope
-from runenv.errors import ArtifactExpiredError, ArtifactMissingError, LimitError
+from runenv.errors import ArtifactExpiredError, ArtifactMissingError, ConfigError, LimitError
 from runenv.testing.contract.store_base import StoreTests, chunks, raw_bytes, read_all, records
 
 if TYPE_CHECKING:
@@ -30,6 +30,14 @@ class StoreLifetimes(StoreTests):
     """Lifetimes and quotas."""
 
     # -- lifetimes
+
+    async def test_a_lifetime_that_is_none_is_refused(self, store: ArtifactStore) -> None:
+        """Also one that is no number, which only a type checker would find."""
+        wrong: Any
+        for wrong in (0, -1, float("inf"), float("nan"), "1h"):
+            with pytest.raises(ConfigError, match="a lifetime is"):
+                await store.put(b"x", filename="f", scope="r", ttl=wrong)
+        assert await records(store, "r") == []
 
     async def test_C086_a_lifetime_ends_on_its_second(self, store: ArtifactStore, clock: Clock) -> None:
         """Fully there until then, and afterwards an error that says so to those whose it was."""
