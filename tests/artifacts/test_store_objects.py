@@ -127,6 +127,20 @@ async def test_opening_leaves_nothing_when_it_is_cancelled(
     assert await keys(raw) == []
 
 
+async def test_a_probe_of_a_process_that_was_killed_goes_in_the_end(
+    store: ArtifactStore, raw: S3Store, clock: Clock
+) -> None:
+    """A day after it was seen first, since whoever made it may be about to look at it."""
+    await obstore.put_async(raw, "probe/0b54c1f2-0000-4000-8000-000000000000", b"")
+    assert (await store.prune()).leftovers == 0
+    clock.advance(DAY - 1)
+    assert (await store.prune()).leftovers == 0
+    assert len(await keys(raw, "probe")) == 1
+    clock.advance(1)
+    assert (await store.prune()).leftovers == 1
+    assert await keys(raw) == []
+
+
 async def test_what_is_over_leaves_a_trace_for_a_week(store: ArtifactStore, raw: S3Store, clock: Clock) -> None:
     """The record goes with the first prune, the content a day after, the trace in the end."""
     handle = await store.put(b"x", filename="f", scope=RUN, ttl=60)

@@ -5,6 +5,7 @@
     scopes/<scope>expired/<id>              the record of what expired, for a week
     payloads/<id>                           the content
     marks/<id>/<seconds>                    when `prune` first saw content that no record refers to
+    probe/<id>                              made twice and removed when a store is opened
 
 There are no transactions, so the order of writes carries the weight. A put takes a version with a small conditional
 object (a conditional create of a stream would hold all of it in memory), streams the content, and writes the record
@@ -38,6 +39,8 @@ from runenv.errors import LimitError, StoreError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+
+    from obstore import ObjectMeta
 
     from runenv.artifacts.backends.backend import Chunks, Quotas, Witness
     from runenv.artifacts.backends.bucket import Download
@@ -334,7 +337,7 @@ class ObjectBackend:
         self._usage = None
         marks = {path.split("/")[1]: path async for path in self._paths("marks")}
         leftovers = size = 0
-        async for meta in self._bucket.list("payloads"):
+        async for meta in self._kept():
             key = meta["path"].rpartition("/")[2]
             mark = marks.pop(key, None)
             if key in live:
@@ -347,6 +350,12 @@ class ObjectBackend:
                 leftovers, size = leftovers + 1, size + meta["size"]
         await self._bucket.delete(list(marks.values()))
         return Pruned(expired, leftovers, size)
+
+    async def _kept(self) -> AsyncIterator[ObjectMeta]:
+        """Yield what `prune` may remove: content, and probes, which no record refers to ever."""
+        for prefix in ("payloads", "probe"):
+            async for meta in self._bucket.list(prefix):
+                yield meta
 
     async def _retire(self, path: str, now: float) -> tuple[str, bool, bool]:
         """Let a record that is over become a trace, and a trace nothing; say whether it was and is a live one."""
