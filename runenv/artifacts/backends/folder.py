@@ -6,9 +6,9 @@ opened once, without following links, and used through its descriptor; content i
 its folder after. A writer holds a lock on what it is staging, which the kernel drops when it dies: so whatever is
 staged and not locked is a leftover. Above is `cataloged.py`; records are the catalog's business.
 
-How fast that is, was measured against copies on 2026-11-28 (`scripts/bench`, 256 MiB, 2 cores). A put has 1.05 times
-the speed of a copy that is synced: the disk sets it. A plain copy, in memory only, is four times as fast as both. A get
-into a file has 0.42 to 0.46 of a plain copy's speed, since its hash is checked: to read and hash alone has 0.55.
+How fast that is, was measured against copies on 2026-11-28 (`scripts/bench`, 256 MiB, 2 cores). A put has 0.83 to 1.06
+of the speed of a copy that is synced: the disk sets it. A plain copy, in memory only, is four times as fast as both. A
+get into a file has 0.42 to 0.47 of a plain copy's speed, since its hash is checked: to read and hash alone has 0.55.
 """
 
 from __future__ import annotations
