@@ -13,49 +13,24 @@ import os
 import statistics
 import subprocess
 import tempfile
-import threading
 import time
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import docker
 from rich.console import Console
 from rich.table import Table
 
 import runenv
+from runenv.testing.contract.measure import MIB, Memory
 from scripts.bench_artifacts import artifacts
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator
 
 IMAGE = "runenv/python"
-BIG = 256 * 1024 * 1024
-MEGABYTE = 1024 * 1024
-
-
-class Memory:
-    """How much the resident memory of this process grew while the block ran, sampled every 2 ms."""
-
-    def __enter__(self) -> Self:
-        self._stop = threading.Event()
-        self._start = self._peak = _resident()
-        self._thread = threading.Thread(target=self._sample)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-        self.grown = (self._peak - self._start) / MEGABYTE
-
-    def _sample(self) -> None:
-        while not self._stop.wait(0.002):
-            self._peak = max(self._peak, _resident())
-
-
-def _resident() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+BIG = 256 * MIB
 
 
 async def timed(action: Callable[[], Awaitable[object]]) -> float:
@@ -178,7 +153,7 @@ async def output(report: Report) -> None:
         await env.exec("head -c 10000000 /dev/zero")
         with Memory() as memory:
             spent = await timed(lambda: env.exec("head -c 1000000000 /dev/zero"))
-        report.add("1 GB of stdout, docker", f"{1000 / spent:.0f} MB/s", grown=memory.grown)
+        report.add("1 GB of stdout, docker", f"{1000 / spent:.0f} MB/s", grown=memory.growth_bytes / MIB)
         chatty = "timeout 3 yes some words to fill the pipe; true"
 
         async def read() -> int:
@@ -186,11 +161,13 @@ async def output(report: Report) -> None:
 
         with Memory() as memory:
             await asyncio.gather(*(read() for _ in range(50)))
-        report.add("50 chatty commands at once, read and let go", "3 s each", grown=memory.grown)
+        report.add("50 chatty commands at once, read and let go", "3 s each", grown=memory.growth_bytes / MIB)
         with Memory() as memory:
             results = await asyncio.gather(*(env.exec(chatty) for _ in range(50)))
-        held = sum(len(result.stdout.data) + len(result.stdout.text) for result in results) / MEGABYTE
-        report.add("the same, all 50 results kept", "3 s each", f"they hold {held:.1f} MB", grown=memory.grown)
+        held = sum(len(result.stdout.data) + len(result.stdout.text) for result in results) / MIB
+        report.add(
+            "the same, all 50 results kept", "3 s each", f"they hold {held:.1f} MB", grown=memory.growth_bytes / MIB
+        )
 
 
 async def transfer(report: Report) -> None:
@@ -199,7 +176,7 @@ async def transfer(report: Report) -> None:
     with tempfile.TemporaryDirectory() as name, plain_box() as box:
         folder = Path(name)
         big = folder / "big"
-        big.write_bytes(os.urandom(MEGABYTE) * (BIG // MEGABYTE))
+        big.write_bytes(os.urandom(MIB) * (BIG // MIB))
         wanted = hashlib.sha256(big.read_bytes()).hexdigest()
         async with runenv.open_env(runenv.DockerConfig(image=IMAGE, memory_bytes=None)) as env:
             ups, downs, cp_up, cp_down, grown = [], [], [], [], 0.0
@@ -207,7 +184,7 @@ async def transfer(report: Report) -> None:
                 with Memory() as memory:
                     ups.append(await timed(lambda: env.upload(big, "big")))
                     downs.append(await timed(lambda: env.download("big", folder / "back")))
-                grown = max(grown, memory.grown)
+                grown = max(grown, memory.growth_bytes / MIB)
                 cp_up.append(await timed(lambda: run("docker", "cp", str(big), f"{box.name}:/workspace/big2")))
                 cp_down.append(
                     await timed(lambda: run("docker", "cp", f"{box.name}:/workspace/big2", str(folder / "back2")))

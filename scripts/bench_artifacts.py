@@ -14,6 +14,7 @@ import shutil
 import statistics
 import tempfile
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -30,7 +31,7 @@ from runenv.testing.contract.measure import MIB, Memory
 from tests.artifacts import servers
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Sequence
 
     from scripts.bench import Report
     from tests.artifacts.servers import S3Server
@@ -247,14 +248,12 @@ def copy_file(source: Path, target: Path, synced: bool) -> Taken:  # noqa: FBT00
     with Memory() as memory:
         for _ in range(TIMES):
             target.unlink(missing_ok=True)
-            os.sync()
-            start = time.perf_counter()
-            shutil.copyfile(source, target)
-            if synced:
-                descriptor = os.open(target, os.O_RDONLY)
-                os.fsync(descriptor)
-                os.close(descriptor)
-            seconds.append(time.perf_counter() - start)
+            with _stopwatch(seconds):
+                shutil.copyfile(source, target)
+                if synced:
+                    descriptor = os.open(target, os.O_RDONLY)
+                    os.fsync(descriptor)
+                    os.close(descriptor)
     return Taken(min(seconds), memory.growth_bytes)
 
 
@@ -276,14 +275,11 @@ def boto3_transfer(server: S3Server, path: Path, direction: str) -> Taken:
         for _ in range(TIMES):
             if not is_up:
                 path.unlink(missing_ok=True)
-            os.sync()
-            start = time.perf_counter()
-            with path.open("rb" if is_up else "wb") as file:
+            with _stopwatch(seconds), path.open("rb" if is_up else "wb") as file:
                 if is_up:
                     client.upload_fileobj(file, server.bucket, "big", Config=config)
                 else:
                     client.download_fileobj(server.bucket, KEPT, file, Config=config)
-            seconds.append(time.perf_counter() - start)
     if is_up:
         client.delete_object(Bucket=server.bucket, Key="big")
     return Taken(min(seconds), memory.growth_bytes)
@@ -385,15 +381,22 @@ def _apart(function: Callable[..., T], *arguments: object) -> T:
         return pool.apply(function, arguments)
 
 
+@contextmanager
+def _stopwatch(seconds: list[float]) -> Generator[None]:
+    """Add what the block takes, which begins when the disk has nothing left to write."""
+    os.sync()
+    start = time.perf_counter()
+    yield
+    seconds.append(time.perf_counter() - start)
+
+
 async def _taken(action: Callable[[], Awaitable[object]], undo: Callable[[], Awaitable[object]]) -> Taken:
     """Measure an action, which is undone each time."""
     seconds: list[float] = []
     with Memory() as memory:
         for _ in range(TIMES):
-            os.sync()
-            start = time.perf_counter()
-            await action()
-            seconds.append(time.perf_counter() - start)
+            with _stopwatch(seconds):
+                await action()
             await undo()
     return Taken(min(seconds), memory.growth_bytes)
 

@@ -7,7 +7,6 @@ Above is `store.py`; nothing here knows where the bytes go.
 from __future__ import annotations
 
 import os
-import stat
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +14,9 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from runenv.artifacts.artifact import Artifact
 from runenv.artifacts.backends.backend import CHUNK_BYTES
-from runenv.artifacts.backends.files import read_pieces
+from runenv.artifacts.backends.files import check_regular, read_pieces
 from runenv.artifacts.chunks import joined
-from runenv.errors import ArtifactError, HandleError
+from runenv.errors import HandleError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterable, Mapping
@@ -93,12 +92,11 @@ async def opened(source: Source, threads: Threads) -> AsyncGenerator[tuple[Chunk
 
 def _open(path: Path) -> int:
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a FIFO would wait for a writer
-    mode = os.fstat(fd).st_mode
-    if not stat.S_ISREG(mode):
+    try:
+        check_regular(path, os.fstat(fd).st_mode)
+    except BaseException:
         os.close(fd)
-        if stat.S_ISDIR(mode):
-            raise IsADirectoryError(21, os.strerror(21), str(path))
-        raise ArtifactError(f"{str(path)!r} is no regular file")
+        raise
     return fd
 
 

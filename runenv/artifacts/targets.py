@@ -5,18 +5,15 @@ Above is `store.py`; nothing here knows where the bytes come from.
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
-import stat
 from contextlib import suppress
 from functools import partial
 from secrets import token_hex
 from typing import TYPE_CHECKING, Final
 
-from runenv.artifacts.backends.files import write_all
+from runenv.artifacts.backends.files import check_regular, write_all
 from runenv.artifacts.backends.threads import Trailing, to_its_end
-from runenv.errors import ArtifactError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -57,10 +54,7 @@ async def write_file(threads: Threads, path: Path, chunks: AsyncIterator[bytes])
 def _prepared(path: Path) -> Path:
     """Return where the file really is to be, once it can be: what a link leads to is replaced, not the link."""
     if (mode := _mode(path)) is not None:
-        if stat.S_ISDIR(mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-        if not stat.S_ISREG(mode):
-            raise ArtifactError(f"{str(path)!r} is no regular file")
+        check_regular(path, mode)
     target = path.resolve()
     target.parent.mkdir(parents=True, exist_ok=True)
     return target

@@ -1,24 +1,41 @@
-"""Reading and writing of open files in threads, a piece at a time. Knows nothing of artifacts."""
+"""Reading and writing of open files in threads, a piece at a time. Knows no stores."""
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 from runenv.artifacts.backends.backend import CHUNK_BYTES
 from runenv.artifacts.backends.threads import Leading
+from runenv.errors import ArtifactError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
+    from pathlib import Path
 
     from runenv.artifacts.backends.backend import Chunks
     from runenv.artifacts.backends.threads import Threads
 
-__all__ = ("read_pieces", "write_all")
+__all__ = ("check_regular", "read_pieces", "write_all")
 
 READ_AHEAD: Final = 4
 """Pieces that may wait for who works on them."""
+
+
+def check_regular(path: Path, mode: int) -> None:
+    """Refuse what is no regular file.
+
+    Raises:
+        IsADirectoryError: it is a folder.
+        ArtifactError: it is something else, such as a FIFO.
+    """
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(mode):
+        raise ArtifactError(f"{str(path)!r} is no regular file")
 
 
 @asynccontextmanager
